@@ -26,7 +26,7 @@ BENCHMARKS = {
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
     "telemetry": "one window of GPU metrics of many GPUs, against sums by job in bare PromQL",
     "soak": "a server at its full rate for the minutes given, against its own memory earlier on",
-    "startup": "`fairway --help`, against importing click and rich",
+    "startup": "CPU of `get pools`, `get jobs`, `why` and `--help`, against importing click, rich and httpx2",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
 }
 KEPT = Path("build/bench.jsonl")

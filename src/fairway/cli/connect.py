@@ -6,15 +6,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-import httpx2
 
+from fairway.cli import completion
 from fairway.cli.output.format import Function
-from fairway.client.client import Client
-from fairway.client.contexts import chosen_target
-from fairway.client.http import TIMEOUT
+from fairway.client.contexts import Target, chosen_target
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from fairway.client.client import Client
+    from fairway.client.reader import Reader
 
 _SPINNER_DELAY_SECONDS: Final = 2.0
 """Faster requests show no spinner."""
@@ -22,18 +26,35 @@ _SPINNER_DELAY_SECONDS: Final = 2.0
 
 def server_options(function: Function) -> Function:
     """Add `--context` and `--url`. A token is not an option: process lists and histories would store it."""
-    context = click.option("--context", metavar="NAME", help="A context of `fairway context list`.")
-    url = click.option(
-        "--url", metavar="URL", help="A server by its URL; the token as FAIRWAY_TOKEN_FILE says."
+    context = click.option(
+        "--context",
+        metavar="NAME",
+        help="Context to use (see `fairway context list`).",
+        shell_complete=completion.contexts,
     )
+    url = click.option("--url", metavar="URL", help="Server URL; the token comes from FAIRWAY_TOKEN_FILE.")
     return url(context(function))
 
 
-def connect(context: str | None, url: str | None, *, timeout: httpx2.Timeout = TIMEOUT) -> Client:
+def connect(context: str | None, url: str | None, *, timeout: httpx2.Timeout | None = None) -> Client:
     """Return a client of the server selected by the flags, FAIRWAY_* or contexts, in this order."""
+    from fairway.client.client import Client
+    from fairway.client.http import TIMEOUT
+
+    return Client(_target(context, url), timeout or TIMEOUT)
+
+
+def connect_reader(context: str | None, url: str | None) -> Reader:
+    """Return a reader of the same server: for commands that only show something, as it starts faster."""
+    from fairway.client.reader import Reader
+
+    return Reader(_target(context, url))
+
+
+def _target(context: str | None, url: str | None) -> Target:
     if context and url:
         raise click.UsageError("give --context or --url, not both")
-    return Client(chosen_target(context, url), timeout)
+    return chosen_target(context, url)
 
 
 @contextmanager

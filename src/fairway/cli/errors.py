@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import click
 
-from fairway.cli.output.messages import show_error
+from fairway.cli.output.messages import for_same_server, show_error
 from fairway.model.errors import FairwayError
 
 OK: Final = 0
@@ -35,12 +36,12 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
             return OK
         raise
     except Exception as error:
-        return _report(error)
+        return _report(error, arguments)
     return result if isinstance(result, int) else OK
 
 
-def _report(error: Exception) -> int:
-    """Print an error and return its exit code."""
+def _report(error: Exception, arguments: Sequence[str]) -> int:
+    """Print an error and return its exit code. Its hint is for the server that the arguments name."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
@@ -56,10 +57,18 @@ def _report(error: Exception) -> int:
         case FairwayError():
             if _show_faults(error):
                 return ERROR
-            show_error(error.message, error.hint, details=getattr(error, "details", ()))
+            hint = for_same_server(error.hint, _given_server(arguments))
+            show_error(error.message, hint, details=getattr(error, "details", ()))
         case _:
             _show_defect(error)
     return ERROR
+
+
+def _given_server(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--context` and `--url` in the arguments of a command."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    pairs = [*pairwise(ours), *(argument.split("=", 1) for argument in ours if "=" in argument)]
+    return {flag[2:]: value for flag, value in pairs if flag in ("--context", "--url")}
 
 
 def _show_faults(error: FairwayError) -> bool:
@@ -89,8 +98,8 @@ def _show_defect(error: Exception) -> None:
         traceback.print_exception(error)
     where = _write_traceback(error)
     show_error(
-        f"InternalError: {type(error).__name__}, which nobody foresaw",
-        f"report it with {where}, or see it now:  FAIRWAY_DEBUG=1 fairway …",
+        f"internal error ({type(error).__name__}): this is a bug",
+        f"please report it with {where}; to see the traceback, run the command with FAIRWAY_DEBUG=1",
     )
 
 
@@ -105,5 +114,5 @@ def _write_traceback(error: Exception) -> str:
     try:
         write_private(path, "".join(traceback.format_exception(error)))
     except OSError:
-        return "what you did"
+        return "the command that you ran"
     return str(path)

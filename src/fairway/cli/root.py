@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from fairway import __version__
+from fairway.cli.group import Group
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class CommandEntry(NamedTuple):
@@ -22,64 +26,105 @@ class CommandEntry(NamedTuple):
 
 # The summaries are the first sentence of each verb's docstring; a test compares them.
 VERBS: Final[dict[str, CommandEntry]] = {
-    "adopt": CommandEntry("Put Fairway's mark on objects that somebody else made."),
-    "apply": CommandEntry("Make the clusters what a plan, or a fleet file, says."),
-    "cancel": CommandEntry("End jobs, whether they run or wait.", "jobs_change"),
-    "check": CommandEntry("Check a fleet or job file and report every fault at once."),
-    "context": CommandEntry("Say which server and which token to use."),
-    "demo": CommandEntry("Try Fairway without a cluster: two virtual ones, busy with jobs."),
-    "describe": CommandEntry(
-        "Show a job: what was asked, where it went and why, its attempts and events in order."
-    ),
-    "export": CommandEntry("Write charges as files for other tools."),
-    "get": CommandEntry(
-        "Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, interventions or the fleet."
-    ),
-    "history": CommandEntry("Show what was applied: who, when, before and after."),
-    "hold": CommandEntry("Keep jobs from starting; what runs goes on.", "jobs_change"),
-    "import": CommandEntry(
-        "Write a fleet file from what people made on a cluster by hand.", "import_", "import_"
-    ),
-    "keep": CommandEntry("Have idle rules leave jobs alone for a while.", "jobs_change"),
-    "leave": CommandEntry("Return a cluster to its state before Fairway."),
-    "ledger": CommandEntry("Bring the ledger's tables forward or back, and make its first admin."),
-    "logs": CommandEntry("Print what JOB printed."),
+    "adopt": CommandEntry("Let Fairway manage objects that already exist on a cluster."),
+    "apply": CommandEntry("Apply a plan or a fleet file to the clusters."),
+    "cancel": CommandEntry("Cancel running or waiting jobs.", "jobs_change"),
+    "check": CommandEntry("Check a fleet file or a job file for errors."),
+    "completion": CommandEntry("Print the completion script for your shell."),
+    "context": CommandEntry("Manage the servers that you connect to."),
+    "demo": CommandEntry("Try Fairway on two simulated clusters."),
+    "describe": CommandEntry("Show a job: request, placement, attempts, events and cost."),
+    "export": CommandEntry("Export charges as FOCUS files for other tools."),
+    "get": CommandEntry("List jobs, pools, nodes, teams, budgets and other resources."),
+    "history": CommandEntry("Show past applies: who, when and what changed."),
+    "hold": CommandEntry("Hold waiting jobs. Running jobs continue.", "jobs_change"),
+    "import": CommandEntry("Create a fleet file from a cluster's existing policy.", "import_", "import_"),
+    "keep": CommandEntry("Exempt jobs from idle rules for some time.", "jobs_change"),
+    "leave": CommandEntry("Restore a cluster to its state before Fairway."),
+    "ledger": CommandEntry("Migrate the database and create the first admin."),
+    "logs": CommandEntry("Print the output of a job."),
     "plan": CommandEntry("Show what a fleet file would change on each cluster."),
-    "price": CommandEntry("Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."),
-    "release": CommandEntry("Let held jobs start.", "jobs_change"),
-    "release-all": CommandEntry(
-        "Lift every guard of a cluster at once, in an emergency.", "leave", "release_all"
-    ),
-    "render": CommandEntry("Write files of an engine, or of Prometheus, that Fairway does not write itself."),
-    "report": CommandEntry(
-        "Show what was used, how well, what it cost, what was wasted, and what each team is charged."
-    ),
-    "rollback": CommandEntry("Plan an old revision of the fleet file, and apply it."),
-    "run": CommandEntry("Run a command on GPUs, wherever the fleet serves it best."),
-    "schema": CommandEntry("Print the JSON Schema of fleet or job files, for editors."),
-    "server": CommandEntry("Run the server: observe the fleet and answer the API."),
-    "session": CommandEntry("List who is signed in to the pages, and sign them out."),
-    "submit": CommandEntry("Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.", "run"),
-    "token": CommandEntry("Make, list and revoke the tokens that open the API."),
-    "top": CommandEntry("Show pools and jobs live, as they change."),
-    "uncordon": CommandEntry("Open a node again that Fairway closed because of a broken GPU."),
+    "price": CommandEntry("Show, compute and import GPU prices."),
+    "release": CommandEntry("Release jobs that are on hold.", "jobs_change"),
+    "release-all": CommandEntry("Lift all limits on a cluster, in an emergency.", "leave", "release_all"),
+    "render": CommandEntry("Write configuration files for Slurm and Prometheus."),
+    "report": CommandEntry("Report cost, usage, waste, efficiency and chargeback."),
+    "rollback": CommandEntry("Plan and apply an earlier revision of the fleet file."),
+    "run": CommandEntry("Run a command on GPUs."),
+    "schema": CommandEntry("Print the JSON Schema of fleet files or job files."),
+    "server": CommandEntry("Run the Fairway server."),
+    "session": CommandEntry("List and end sign-ins to the web pages."),
+    "submit": CommandEntry("Submit job files, #SBATCH scripts or Kubernetes Jobs.", "run"),
+    "token": CommandEntry("Create, list and revoke API tokens."),
+    "top": CommandEntry("Show pools and jobs live."),
+    "uncordon": CommandEntry("Reopen a node that Fairway cordoned for a broken GPU."),
     "version": CommandEntry("Print the version of Fairway."),
-    "why": CommandEntry("Say why a job waits, and what would help."),
+    "why": CommandEntry("Explain why a job is waiting and what would help."),
+}
+
+ALIASES: Final[dict[str, tuple[str, ...]]] = {"ps": ("get", "jobs"), "stop": ("cancel",)}
+"""Other names of commands. `help` is handled separately."""
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Jobs": ("run", "submit", "ps", "why", "describe", "logs", "cancel", "hold", "release", "keep"),
+    "Fleet": ("get", "top", "uncordon"),
+    "Policy": (
+        "check",
+        "plan",
+        "apply",
+        "history",
+        "rollback",
+        "import",
+        "adopt",
+        "render",
+        "schema",
+        "leave",
+        "release-all",
+    ),
+    "Money": ("report", "export", "price"),
+    "Admin": ("demo", "context", "completion", "server", "ledger", "token", "session", "version", "help"),
+}
+"""The sections of `fairway --help`; a test finds every command in one of them."""
+
+_OTHERS: Final = {"ps": "List jobs (same as `get jobs`).", "help": "Show help for a command."}
+
+# What people type who know Slurm, Kubernetes or other tools.
+_MEANT: Final[dict[str, str]] = {
+    **dict.fromkeys(("delete", "kill", "scancel", "qdel", "rm", "remove", "terminate"), "cancel"),
+    **dict.fromkeys(("squeue", "qstat", "ls", "list", "status", "queue", "sacct"), "get jobs"),
+    **dict.fromkeys(("sbatch", "qsub", "create"), "submit"),
+    **dict.fromkeys(("srun", "exec", "launch", "start"), "run"),
+    **dict.fromkeys(("show", "info", "inspect", "scontrol"), "describe"),
+    **dict.fromkeys(("explain", "reason"), "why"),
+    **dict.fromkeys(("log", "output", "tail"), "logs"),
+    **dict.fromkeys(("cost", "usage", "waste", "efficiency", "chargeback"), "report"),
+    "sinfo": "get nodes",
+    "sshare": "get teams",
+    "nvidia-smi": "top",
+    "diff": "plan",
+    "validate": "check",
+    "init": "import",
+    "undo": "rollback",
+    "use": "context use",
+    "config": "context",
+    "tour": "demo tour",
+    "focus": "export focus",
 }
 
 _EXAMPLES: Final = """\b
 Examples:
-  fairway demo                    two virtual clusters full of jobs, to try everything on
-  fairway server -f fleet.yaml    a server; examples/quickstart.yaml has a virtual cluster
-  fairway get pools               GPUs by pool: in use, free, unhealthy
-  fairway check -f fleet.yaml     every fault of a fleet file, with a hint
-  fairway plan -f fleet.yaml      what it would change, cluster by cluster
-  fairway why 8f3k                why a job waits, and what would help
+  fairway demo                         two simulated clusters, to try everything on
+  fairway run --gpus 1 -- nvidia-smi   run a command
+  fairway why 8f3k                     why is my job waiting?
+  fairway get pools                    free GPUs by pool
+  fairway plan -f fleet.yaml           what a policy would change
+\b
+Run `fairway help COMMAND` for details.
 """
 
 
-class LazyGroup(click.Group):
-    """A click group that lists its subcommands without importing them and imports one only to run it."""
+class LazyGroup(Group):
+    """The root group: it lists its subcommands without importing them and imports one only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(VERBS)
@@ -94,24 +139,51 @@ class LazyGroup(click.Group):
             raise TypeError(f"{module.__name__}.{cmd_name} is not a click command")
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a subcommand; for an unknown name, suggest the closest ones."""
-        if args and not args[0].startswith("-") and args[0] not in VERBS:
-            from fairway.model.text import nearest
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; `help COMMAND` is `COMMAND --help`, and an alias what it stands for."""
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        if args and args[0] in ALIASES:
+            args = [*ALIASES[args[0]], *args[1:]]
+        return super().parse_args(ctx, args)
 
-            close = nearest(args[0], sorted(VERBS))
-            meant = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
-            raise click.UsageError(f"No such command '{args[0]}'{meant}", ctx)
-        return super().resolve_command(ctx, args)
+    def suggestion(self, name: str, known: list[str]) -> str:
+        """Suggest the command of that purpose, the resource of that name, or a similar name."""
+        word = name.lower()
+        if word in _MEANT:
+            command = f"report {word}" if _MEANT[word] == "report" else _MEANT[word]
+            return f". Did you mean '{command}'?"
+        get = self.get_command(click.Context(self), "get")
+        if isinstance(get, Group) and (noun := get.meant(word, list(get.commands))) in get.commands:
+            return f". Did you mean 'get {noun}'?"
+        return super().suggestion(name, known)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._summary(name)) for name in names], col_max=14)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command or an option; without importing the commands, as click would."""
+        from click.shell_completion import CompletionItem
+
+        names = sorted({*VERBS, *ALIASES, "help"})
+        found = [CompletionItem(n, help=self._summary(n)) for n in names if n.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def _summary(self, name: str) -> str:
+        if name == "cancel":
+            return "Cancel running or waiting jobs (also `stop`)."
+        if name in ALIASES and name not in _OTHERS:
+            return f"Same as `{' '.join(ALIASES[name])}`."
+        return _OTHERS.get(name) or VERBS[name].summary
 
 
-@click.group(cls=LazyGroup, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="fairway", message="%(prog)s %(version)s")
 def root() -> None:
-    """Keep shared GPU clusters fair, full and accounted for."""
+    """Share GPU clusters fairly across Slurm and Kubernetes: run jobs, set policy, account for cost."""

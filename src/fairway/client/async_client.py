@@ -11,11 +11,12 @@ import httpx2
 
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
+from fairway.client.filters import Filters
 from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, Retries, next_page
 from fairway.client.lists import AsyncItemQuery, ItemList
 from fairway.client.log_follower import LogFollower
 from fairway.client.progress import progress_of
-from fairway.client.requests import CostFilters, Filters, SpecFields, job_spec
+from fairway.client.requests import CostFilters, SpecFields, job_spec
 from fairway.client.waiting import HasTasks, JobNotFinished, JobsWait, task_ids
 from fairway.model.access import Role
 from fairway.model.errors import TemporaryError

@@ -11,11 +11,12 @@ import httpx2
 
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
+from fairway.client.filters import Filters
 from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, Retries, next_page
 from fairway.client.lists import ItemList, ItemQuery
 from fairway.client.log_follower import LogFollower
 from fairway.client.progress import progress_of
-from fairway.client.requests import CostFilters, Filters, SpecFields, job_spec
+from fairway.client.requests import CostFilters, SpecFields, job_spec
 from fairway.client.waiting import HasTasks, JobNotFinished, JobsWait, task_ids
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError, TemporaryError
@@ -405,6 +406,10 @@ class Client:
                 yield from response.iter_bytes()
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._codec.unreachable(error) from error
+
+    def _read(self, path: str, params: Sequence[tuple[str, str]]) -> Mapping[str, object]:
+        """Return the JSON object at a path of the API."""
+        return self._send(requests.document(path, params)).root
 
     def _items(self, request: ApiRequest[Page[Item]]) -> Iterator[Item]:
         for _ in range(MAX_PAGES):

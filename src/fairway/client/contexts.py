@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from fairway.client.private_file import write_private
 from fairway.model.errors import PermanentError
 from fairway.model.names import NAME_RULE, is_name
+
+# A value that YAML reads as the same text: it begins with a letter or slash and has no mark of YAML's.
+_LINE = re.compile(r"( {0,4})([a-z][a-z0-9_-]*):(?: ((?:https?://|[/~.]+|[a-z])[A-Za-z0-9_./:@~+-]*))?")
+_NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "~", ".inf", ".nan"})
 
 _ADD = "fairway context add NAME --url URL --token-file FILE"
 _WHERE_FROM = (
@@ -121,6 +122,37 @@ def read_contexts(path: Path) -> Contexts:
         return Contexts()
     except (OSError, UnicodeError) as error:
         raise _broken(path, str(error)) from error
+    return _parse_as_written(text) or _parse_yaml(path, text)
+
+
+def _parse_as_written(text: str) -> Contexts | None:
+    """Parse what `write_contexts` writes, without a YAML library. Returns None if it is anything else."""
+    contexts = Contexts()
+    fields: dict[str, str] = {}
+    entries: list[tuple[str, dict[str, str]]] = []
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None or found[2] in _NOT_TEXT or found[3] in _NOT_TEXT:
+            return None
+        indent, key, value = len(found[1]), found[2], found[3]
+        if indent == 0 and key == "current" and value:
+            contexts = Contexts(value)
+        elif indent == 2 and not value:
+            fields = {}
+            entries.append((key, fields))
+        elif indent == 4 and key in ("url", "token_file", "ca_file") and value and entries:
+            fields[key] = value
+        elif line != "contexts:":
+            return None
+    if contexts.current is None or not all("url" in found for _, found in entries):
+        return None
+    return _contexts_from({"current": contexts.current, "contexts": dict(entries)})
+
+
+def _parse_yaml(path: Path, text: str) -> Contexts:
+    from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, and seldom needed
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+
     try:
         return _contexts_from(YAML(typ="safe", pure=True).load(text) or {})
     except (YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
@@ -140,6 +172,10 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
             for c in contexts.entries
         },
     }
+    from io import StringIO  # noqa: PLC0415
+
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
     out = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import httpx2
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from fairway import __version__
 from fairway.client.contexts import Target
@@ -98,6 +98,10 @@ def get(
     """Build a GET request, leaving out parameters that are None."""
     given = tuple((key, str(value)) for key, value in params if value is not None)
     return ApiRequest("GET", path, response_type, given, timeout=timeout, idempotent=True)
+
+
+class Document(RootModel[dict[str, Any]]):
+    """A response of any type: a JSON object."""
 
 
 def next_page(request: ApiRequest[Response], cursor: str) -> ApiRequest[Response]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -12,7 +11,8 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from fairway.client.http import ApiRequest, Response, get
+from fairway.client.filters import Filters, job_params
+from fairway.client.http import ApiRequest, Document, Response, get
 from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import Tolerates
@@ -25,7 +25,7 @@ from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
-from fairway.wire.fleet import MAX_PER_PAGE, Page, zulu
+from fairway.wire.fleet import MAX_PER_PAGE, Page
 
 # The server asks the engine for its log.
 _LOG_TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
@@ -36,6 +36,11 @@ _REPORT_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
 # The server reads every cluster, for up to a minute each, eight at a time.
 _CLUSTER_READ_TIMEOUT: Final = httpx2.Timeout(600.0, connect=5.0)
 _MAX_POINTS_PER_REQUEST: Final = 10_000
+
+
+def document(path: str, params: Sequence[tuple[str, str]]) -> ApiRequest[Document]:
+    """Request the JSON object at a path."""
+    return get(path, Document, params)
 
 
 # --- jobs -------------------------------------------------------------------------------------------------
@@ -66,27 +71,6 @@ class SpecFields(TypedDict, total=False):
     together: bool
     array: Sequence[int]
     """One task for each index, which it reads from FAIRWAY_ARRAY_INDEX."""
-
-
-class Filters(TypedDict, total=False):
-    """The filters of a list of jobs. A filter that is left out or None does not apply."""
-
-    cluster: str | None
-    team: str | None
-    user: str | None
-    states: Iterable[str]
-    """States by name; `open` and `ended` are groups of states."""
-    pool: str | None
-    name: str | None
-    node: str | None
-    """The node on which they run now."""
-    array: str | None
-    """The id of its first task."""
-    native: bool | None
-    since: datetime | None
-    """Submitted then or later."""
-    until: datetime | None
-    """Submitted before."""
 
 
 def job_spec(command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> job_wire.JobSpec:
@@ -146,15 +130,7 @@ def dry_run(job: job_wire.JobSpec, *, as_user: str | None) -> ApiRequest[job_wir
 
 def jobs(max_jobs: int | None, **filters: Unpack[Filters]) -> ApiRequest[Page[job_wire.Job]]:
     """Request the first page of a list of jobs, newest first."""
-    native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
-    params: list[tuple[str, object]] = [
-        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "node", "array")),
-        *(("state", str(state)) for state in filters.get("states", ())),
-        ("native", None if native is None else str(native).lower()),
-        ("since", zulu(since) if since else None),
-        ("until", zulu(until) if until else None),
-        ("limit", min(max_jobs or MAX_PER_PAGE, MAX_PER_PAGE)),
-    ]
+    params = job_params(filters, min(max_jobs or MAX_PER_PAGE, MAX_PER_PAGE))
     return get("/v1/jobs", Page[job_wire.Job], params)
 
 

@@ -60,10 +60,10 @@ def steps_of(fleet: Path, plan: Path) -> tuple[Step, ...]:
     return (
         Step("Two clusters with five pools of GPUs, and how full they are.", ("get", "pools")),
         Step(
-            "The jobs that are waiting, newest first.", ("get", "jobs", "--state", "waiting", "--most", "6")
+            "The jobs that are waiting, newest first.", ("get", "jobs", "--state", "waiting", "--limit", "6")
         ),
         Step("Why is one of them waiting, and what would help?", ("why", "WAITING")),
-        Step("The jobs that are running.", ("get", "jobs", "--state", "running", "--most", "6")),
+        Step("The jobs that are running.", ("get", "jobs", "--state", "running", "--limit", "6")),
         Step("Where does one of them run, and what does it cost?", ("describe", "job", "RUNNING")),
         Step("Somebody changed the policy of a cluster by hand.", ("get", "drift")),
         Step(

@@ -160,13 +160,13 @@ class CostQueries:
         """Read the charges of a month by team."""
         fleet = await self.fleet()
         which = usage_filter(caller, fleet, team or None, None, None)
-        found = await _result(self._statements.statement(fleet, _month(month)))
+        found = await _result(self._statements.statement(fleet, _month(fleet, month)))
         return convert.statements(fleet, found, visible_teams(caller, fleet), which.teams)
 
     async def close(self, caller: Token, month: str) -> wire.Statements:
         """Close a month with its statement as of now. The route checks that the caller may."""
         fleet = await self.fleet()
-        found = await _result(self._statements.close(fleet, _month(month), caller.name))
+        found = await _result(self._statements.close(fleet, _month(fleet, month), caller.name))
         return convert.statements(fleet, found, None, None)
 
     async def focus(self, caller: Token, window: str, team: str | None) -> AsyncIterator[str]:
@@ -244,9 +244,11 @@ async def _result(pending: Awaitable[Result]) -> Result:
         raise RequestError.wrap(_KINDS[error.code], error) from error
 
 
-def _month(text: str) -> date:
+def _month(fleet: Fleet, text: str) -> date:
+    """Parse a month such as `2026-10` or `last-month`. Raises RequestError for any other window."""
     try:
-        return parse_month(text)
+        window = window_of(fleet, text)
+        return window.first if window.is_month else parse_month(text)
     except PermanentError as error:
         raise RequestError.wrap(ErrorKind.INVALID, error) from error
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.model.condition import Condition, ConditionType
 from fairway.model.job import JobState
 from fairway.model.text import clean, span
-from fairway.wire import fleet as wire
-from fairway.wire.jobs import Why, WhyReason
+
+if TYPE_CHECKING:
+    from fairway.wire import fleet as wire
+    from fairway.wire.jobs import Why
 
 NO_DRIFT: Final = "no drift: every cluster is as it was applied"
 _OPEN: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD, JobState.RUNNING)
@@ -57,6 +59,8 @@ def no_drift_text(clusters: Sequence[wire.Cluster], now: datetime) -> str:
 
 def with_conditions(why: Why, conditions: Iterable[Condition]) -> Why:
     """Add to the reasons of an open job what keeps its cluster from being read, or from starting any job."""
+    from fairway.wire.jobs import WhyReason  # noqa: PLC0415 - for the server; the CLI starts without pydantic
+
     if why.state not in _OPEN:
         return why
     added = [

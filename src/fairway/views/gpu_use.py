@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.model.gpu_use import GangMark
-from fairway.wire import gpu_use as wire
+
+if TYPE_CHECKING:
+    from fairway.wire import gpu_use as wire
 
 NOT_MEASURED: Final = "-"
 _MIB_IN_GIB: Final = 1024

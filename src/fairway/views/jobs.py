@@ -8,13 +8,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.model.idle import DONE_WORDS
 from fairway.model.job import OPEN_JOBS, Ending, JobState
 from fairway.model.text import clean, count, duration_text, first_few, span
 from fairway.views.gpu_use import use_text
-from fairway.wire import jobs as wire
+
+if TYPE_CHECKING:
+    from fairway.wire import jobs as wire
 
 _MAX_NODES_NAMED: Final = 4
 KEEP_SECONDS: Final = 4 * 3600
@@ -103,7 +105,7 @@ def why(job: wire.Job) -> str:
     """Return why the job waits or how it ended. Returns an empty string if there is no reason."""
     if job.reason or job.code or job.state is not JobState.QUEUED:
         return reason_text(job)
-    spec = job.spec if isinstance(job, wire.JobDetail) else None
+    spec: wire.JobSpec | None = getattr(job, "spec", None)  # of a JobDetail
     return f"it comes after {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
 
 

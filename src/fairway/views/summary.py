@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.model.job import OPEN_JOBS
 from fairway.model.price import money_text
 from fairway.views.gpu_use import hours_text, memory_text, use_text
-from fairway.wire import gpu_use as use_wire
-from fairway.wire import jobs as wire
+
+if TYPE_CHECKING:
+    from fairway.wire import gpu_use as use_wire
+    from fairway.wire import jobs as wire
 
 _JOULES_IN_KWH: Final = 3_600_000
 

@@ -119,7 +119,9 @@ async def test_amounts_are_text_and_sum(http: httpx2.AsyncClient, ledger: Ledger
         ("/v1/reports/cost?team=nobody", 404, "NoSuchTeam"),
         ("/v1/reports/usage?pool=nothing", 404, "NoSuchPool"),
         ("/v1/reports/waste?by=team", 422, "InvalidRequest"),
-        ("/v1/statements/2026-00", 422, "InvalidRequest"),
+        ("/v1/statements/2026-00", 422, "InvalidWindow"),
+        ("/v1/statements/7d", 422, "InvalidWindow"),
+        ("/v1/statements/2026-00/close", 405, "MethodNotAllowed"),
     ],
 )
 async def test_it_says_what_is_wrong(

@@ -15,7 +15,8 @@ import click
 import pytest
 
 from fairway.cli.errors import run
-from fairway.cli.root import VERBS, root
+from fairway.cli.output.messages import for_same_server
+from fairway.cli.root import GROUPS, VERBS, root
 from fairway.model.errors import PermanentError
 
 
@@ -69,10 +70,43 @@ def test_help_imports_no_verb_and_nothing_heavy() -> None:
     assert not loaded & {"rich", "pydantic", "httpx2", "ruamel.yaml", "fastapi", "sqlalchemy", "asyncio"}
     assert not {m for m in loaded if m.startswith("fairway.cli.")} - {
         "fairway.cli.errors",
+        "fairway.cli.group",
         "fairway.cli.output",
         "fairway.cli.output.messages",
         "fairway.cli.root",
     }
+
+
+SLOW = {"rich", "pydantic", "httpx2", "ruamel", "ruamel.yaml", "fastapi", "sqlalchemy", "asyncio", "msgspec"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["get", "pools"], ["get", "jobs"], ["why", "8f3k"], ["get", "jobs", "-o", "json"]]
+)
+def test_reading_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    """Imports are most of a short command's time; unlike that, they do not depend on the machine's load."""
+    answers = {"/v1/jobs/8f3k/why": {"summary": "it is waiting", "state": "waiting", "reasons": []}}
+    code = (
+        "import sys, json, fairway.cli, fairway.client.reader as r\n"
+        f"answers = {answers!r}\n"
+        "def answer(self, path, params):\n"
+        "    return json.dumps(answers.get(path, {'items': [], 'next_cursor': None})).encode()\n"
+        "r.Reader._try = answer\n"
+        f"sys.argv = ['fairway', *{arguments!r}]\n"
+        "try: fairway.cli.main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    (tmp_path / "config.yaml").write_text("contexts:\n  a:\n    url: http://127.0.0.1:9\ncurrent: a\n")
+    environment = {"PATH": os.environ["PATH"], "FAIRWAY_CONFIG_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {k: v for k, v in os.environ.items() if k == "PYTHONPATH"},
+    )
+    assert set(done.stderr.split()) & SLOW == set()
 
 
 def test_help_starts_as_fast_as_its_libraries_alone() -> None:
@@ -114,6 +148,90 @@ def test_usage_errors_exit_64_with_a_hint(arguments: list[str], message: str, hi
     assert done.stderr.startswith("error: ")
     assert message in done.stderr.replace("No such option:", "no such option")
     assert f"\n\nhint: {hint}" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["get"], ["report"], ["token"], ["context"]])
+def test_a_group_alone_prints_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, arguments) == 0
+    alone = capsys.readouterr()
+    assert run(root, [*arguments, "--help"]) == 0
+    assert (alone.out, alone.err) == (capsys.readouterr().out, "")
+
+
+def test_the_help_has_every_command_in_one_group_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(GROUPS) == ["Jobs", "Fleet", "Policy", "Money", "Admin"]
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted([*VERBS, "ps", "help"])
+    assert run(root, []) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 85 for line in lines)
+    for name in listed:
+        (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+        assert line.endswith(".") and len(line) <= 80, line
+
+
+@pytest.mark.parametrize(
+    ("ours", "same"),
+    [
+        (["ps"], ["get", "jobs"]),
+        (["stop"], ["cancel"]),
+        (["get", "job"], ["get", "jobs"]),
+        (["get", "pool"], ["get", "pools"]),
+        (["get", "gpu-event"], ["get", "gpu-events"]),
+        (["tokens"], ["token"]),
+        (["report", "costs"], ["report", "cost"]),
+    ],
+)
+def test_other_names(ours: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, [*ours, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert run(root, [*same, "--help"]) == 0
+    assert shown == capsys.readouterr().out
+    assert run(root, ["help", *ours]) == 0
+    assert shown == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("delete", "cancel"),
+        ("kill", "cancel"),
+        ("scancel", "cancel"),
+        ("squeue", "get jobs"),
+        ("sbatch", "submit"),
+        ("sinfo", "get nodes"),
+        ("jobs", "get jobs"),
+        ("pool", "get pools"),
+        ("cost", "report cost"),
+    ],
+)
+def test_what_other_tools_call_it(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, [typed, "x"]) == 64
+    assert capsys.readouterr().err.startswith(f"error: no such command '{typed}'. Did you mean '{meant}'?\n")
+
+
+def test_a_hint_is_for_the_same_server() -> None:
+    def hint(text: str) -> str:
+        return for_same_server(text, {"context": "demo", "url": None})
+
+    assert (
+        hint("wait;  fairway get pools  shows where")
+        == "wait;  fairway get pools --context demo  shows where"
+    )
+    assert hint("fairway why 8f3k, then fairway cancel 8f3k") == (
+        "fairway why --context demo 8f3k, then fairway cancel --context demo 8f3k"
+    )
+    assert hint("fairway context list") == "fairway context list"
+    assert hint("fairway server -f fleet.yaml") == "fairway server -f fleet.yaml"
+    assert hint("fairway.lua is installed") == "fairway.lua is installed"
+    assert for_same_server("fairway why 8f3k", {"context": None}) == "fairway why 8f3k"
+
+
+def test_the_hint_of_an_error_is_for_the_same_server(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("contexts:\n  a:\n    url: http://127.0.0.1:9\ncurrent: a\n")
+    done = fairway("get", "pools", "--context=b", FAIRWAY_CONFIG_DIR=str(tmp_path))
+    assert "there is no context b" in done.stderr
+    assert "--context" not in done.stderr  # `fairway context add` takes none
 
 
 def test_help_and_version_exit_0() -> None:
@@ -178,7 +296,7 @@ def test_a_defect_is_one_line_and_its_traceback_a_private_file(
     assert run(failing, ["defect"]) == 1
     shown = capsys.readouterr().err
     log = tmp_path / "fairway" / "last-error.log"
-    assert shown.startswith("error: InternalError: ZeroDivisionError")
+    assert shown.startswith("error: internal error (ZeroDivisionError): this is a bug")
     assert "Traceback" not in shown
     assert str(log) in shown
     assert "secret detail" in log.read_text()

@@ -9,6 +9,8 @@ import pytest
 from fairway.client.contexts import (
     Context,
     Contexts,
+    _parse_as_written,
+    _parse_yaml,
     config_file,
     find_target,
     read_contexts,
@@ -129,3 +131,31 @@ def test_where_the_file_is() -> None:
     assert config_file({"FAIRWAY_CONFIG_DIR": "/a", "XDG_CONFIG_HOME": "/b"}) == Path("/a/config.yaml")
     assert config_file({"XDG_CONFIG_HOME": "/b"}) == Path("/b/fairway/config.yaml")
     assert config_file({}) == Path.home() / ".config" / "fairway" / "config.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "fast"),
+    [
+        ("contexts:\n  a:\n    url: http://x:1\ncurrent: a\n", True),
+        ("contexts:\n  a:\n    token_file: /t/a.token\n    url: https://x\ncurrent: a\n", True),
+        ("contexts:\n  a:\n    url: 'http://x:1'\ncurrent: a\n", False),
+        ("contexts: {a: {url: http://x:1}}\ncurrent: a\n", False),
+        ("contexts:\n  no:\n    url: http://x:1\ncurrent: no\n", False),
+        ("contexts:\n  a:\n    url: http://x:1\ncurrent: null\n", False),
+        ("# mine\ncurrent: a\ncontexts:\n  a:\n    url: http://x:1 # there\n", False),
+        ("contexts: {}\ncurrent: null\n", False),
+    ],
+)
+def test_what_we_write_is_read_without_a_yaml_library(tmp_path: Path, text: str, fast: bool) -> None:
+    quick = _parse_as_written(text)
+    assert (quick is not None) is fast
+    if quick is not None:
+        assert quick == _parse_yaml(tmp_path, text)
+
+
+def test_contexts_survive_a_round_trip_fast(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    entries = (Context("demo", "http://127.0.0.1:42153", "/tmp/a b/admin.token"),)
+    for each in (Contexts("demo", entries), Contexts(None, entries), Contexts()):
+        write_contexts(path, each)
+        assert read_contexts(path) == each

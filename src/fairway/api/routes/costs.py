@@ -51,6 +51,10 @@ Most = Annotated[
     int, Query(ge=1, le=wire.MAX_ROWS, description="most rows; what is beyond is summed up in one")
 ]
 Month = Annotated[str, Path(pattern=wire.MONTH_PATTERN, max_length=7, examples=["2026-10"])]
+MonthText = Annotated[
+    str,
+    Path(max_length=200, description="a month, this-month or last-month", examples=["2026-10"]),
+]
 PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
 
 
@@ -111,7 +115,7 @@ def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
     """Add the routes of monthly statements and of the FOCUS export."""
 
     @app.get("/v1/statements/{month}", dependencies=REPORT, responses=_REPORT, tags=["cost"])
-    async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
+    async def show_statements(request: Request, month: MonthText, team: Name = None) -> wire.Statements:
         """A month's charges by team. A closed month is shown as it was told."""
         return await costs.statements(caller_of(request), month, team)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, Function, output_option, show_lines, text_width
@@ -25,12 +26,12 @@ _MAX_TYPED: Final = 10
 """Names that a user is asked to type one by one; whoever removes more needs --force."""
 _EXAMPLES = """\b
 Examples:
-  fairway apply plan.json               exactly what was planned, or nothing if a cluster moved on
-  fairway apply -f fleet.yaml           plan, show, ask, apply
-  fairway apply -f fleet.yaml --yes     without asking, for scripts
-  fairway apply -f fleet.yaml --yes --remove cloud    the plan removes cluster cloud: it may
+  fairway apply plan.json               apply exactly this plan, or fail if a cluster has changed
+  fairway apply -f fleet.yaml           plan, confirm, apply
+  fairway apply -f fleet.yaml --yes     without confirmation, for scripts
+  fairway apply -f fleet.yaml --yes --remove cloud    and confirm the removal of cluster cloud
 \b
-Ctrl-C ends the watching, not the apply:  fairway history  shows how it goes on.
+Ctrl-C stops following the apply, not the apply itself. Follow it with `fairway history`.
 """
 
 
@@ -39,14 +40,14 @@ def removal_options(function: Function) -> Function:
     force = click.option(
         "--force",
         is_flag=True,
-        help="Overrule what can be overruled: removals, many changes, jobs that would end.",
+        help="Apply despite removals, many changes, or jobs that would be stopped.",
     )
     remove = click.option(
         "--remove",
         "confirmed",
         multiple=True,
         metavar="NAME",
-        help="Confirm that what the plan removes under this name may go (repeatable).",
+        help="Confirm the removal of this object (repeatable).",
     )
     return force(remove(function))
 
@@ -54,8 +55,8 @@ def removal_options(function: Function) -> Function:
 @click.command(epilog=_EXAMPLES)
 @click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[PLAN]")
 @file_option(required=False)
-@click.option("--cluster", metavar="NAME", help="Only this cluster.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--cluster", metavar="NAME", help="Only this cluster.", shell_complete=completion.clusters)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @removal_options
 @server_options
 @output_option
@@ -71,10 +72,10 @@ def apply(
     url: str | None,
     output: Format,
 ) -> None:
-    """Make the clusters what a plan, or a fleet file, says.
+    """Apply a plan or a fleet file to the clusters.
 
-    The server writes and keeps a record; it goes on if this command ends, and after a crash. It stops at the
-    first refusal and says what was done and what was not.
+    The server applies the changes and records them. It continues if you interrupt this command, and after a
+    restart. It stops at the first error and reports what was done and what was not.
     """
     if (plan is None) == (file is None):
         raise click.UsageError("give a plan file, or a fleet file with -f")
@@ -204,7 +205,7 @@ def _confirm_removals(removals: Sequence[wire.Removal], names: Sequence[str], *,
             + " ".join(f"--remove {name}" for name in names),
         )
     for name in names:
-        typed = click.prompt(f"Type {name} to remove it (Ctrl-C: apply nothing)", default="", err=True)
+        typed = click.prompt(f"Type {name} to remove it (Ctrl-C applies nothing)", default="", err=True)
         if typed.strip() != name:
             raise PermanentError(
                 "RemovalsNotConfirmed",
@@ -217,7 +218,7 @@ def _confirm() -> None:
     if not sys.stdin.isatty():
         raise PermanentError(
             "NobodyToAsk",
-            "there is no terminal to ask on",
-            "say yes beforehand with --yes, or apply a plan that was read:  fairway apply plan.json",
+            "confirmation is needed, but there is no terminal",
+            "confirm with --yes, or apply a reviewed plan:  fairway apply plan.json",
         )
     click.confirm("Apply this?", default=False, abort=True, err=True)

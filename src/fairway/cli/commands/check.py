@@ -28,11 +28,11 @@ _SECONDS: Final = 2.0
 
 _EXAMPLES = """\b
 Examples:
-  fairway check -f fleet.yaml              every fault, with its place and a hint
-  helm template … | fairway check -f -     the same from a pipe
+  fairway check -f fleet.yaml
+  helm template … | fairway check -f -     from a pipe
   fairway check -f fleet.yaml -o json      for CI and editors
-  fairway check -f fleet.yaml --offline    without asking the server what the clusters have
-  fairway check -f job.yaml                a job, a script with #SBATCH lines or a Kubernetes Job
+  fairway check -f fleet.yaml --offline    without a server
+  fairway check -f job.yaml                a job file, #SBATCH script or Kubernetes Job
 """
 
 
@@ -46,27 +46,23 @@ class Comparison:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option(
-    "-f", "--file", required=True, metavar="FILE", help="The fleet or job file; - reads standard input."
-)
+@click.option("-f", "--file", required=True, metavar="FILE", help="Fleet file or job file; `-` reads stdin.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="For people, or for programs.",
+    help="Output format.",
 )
-@click.option(
-    "--offline", is_flag=True, help="Do not ask the server how many GPUs the pools have, nor Prometheus."
-)
+@click.option("--offline", is_flag=True, help="Do not contact the server or Prometheus.")
 @server_options
 def check(*, file: str, output: str, offline: bool, context: str | None, url: str | None) -> None:
-    """Check a fleet or job file and report every fault at once.
+    """Check a fleet file or a job file for errors.
 
-    Exits with 0 if the file can be used (warnings allowed), with 1 if not. Guarantees on pools whose file
-    does not say how many GPUs they have are compared with what the server observes, if it answers, and the
-    Prometheus of each cluster is asked which metrics of GPUs it lacks.
+    All errors are reported at once, with their position. Exits with 0 if the file is valid, possibly with
+    warnings, and with 1 otherwise. If a server is available, guarantees are compared with the GPUs that it
+    observes. The Prometheus of each cluster is checked for missing GPU metrics.
     """
     report = _report(file)
     seen = None if offline else _compare(report, context, url)

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 from pydantic import BaseModel
 
+from fairway.cli import completion
+from fairway.cli.group import Group
 from fairway.cli.output.fleet import contexts_view
 from fairway.cli.output.format import Format, Listing, output_option, show
 from fairway.client.contexts import config_file, read_contexts, read_token, validated_context, write_contexts
@@ -16,17 +18,18 @@ from fairway.client.private_file import write_private
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   fairway context list
   fairway context add prod --url https://fairway.example.com --token-file ~/prod.token
   fairway context use prod
 \b
-Without a context:  FAIRWAY_URL with FAIRWAY_TOKEN or FAIRWAY_TOKEN_FILE.
-"""
+Without a context, set FAIRWAY_URL and FAIRWAY_TOKEN or FAIRWAY_TOKEN_FILE.
+""",
 )
 def context() -> None:
-    """Say which server and which token to use."""
+    """Manage the servers that you connect to."""
 
 
 class ContextRow(BaseModel):
@@ -42,16 +45,16 @@ class ContextRow(BaseModel):
 @context.command("list", epilog="\b\nExamples:\n  fairway context list\n")
 @output_option
 def list_(output: Format) -> None:
-    """Show the contexts; * marks the one in use."""
+    """List contexts; * marks the current one."""
     contexts = read_contexts(config_file())
     rows = [ContextRow(**asdict(c), current=c.name == contexts.current) for c in contexts.entries]
     show(Listing(rows, contexts_view(contexts)), output)
 
 
 @context.command(epilog="\b\nExamples:\n  fairway context use prod\n")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.contexts)
 def use(name: str) -> None:
-    """Use the context called NAME from now on."""
+    """Make a context the current one."""
     path = config_file()
     write_contexts(path, read_contexts(path).using(name))
     click.echo(f"using {name}", err=True)
@@ -65,17 +68,20 @@ Examples:
 """
 )
 @click.argument("name")
-@click.option("--url", required=True, metavar="URL", help="Where the server answers.")
+@click.option("--url", required=True, metavar="URL", help="URL of the server.")
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="The file that holds the token; - reads it from stdin and keeps it beside the contexts.",
+    help="File with the token. `-` reads the token from stdin and stores it beside the contexts.",
 )
 @click.option(
-    "--ca-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="CA of the server."
+    "--ca-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="CA certificate of the server.",
 )
 def add(name: str, url: str, token_file: str | None, ca_file: str | None) -> None:
-    """Add, or change, the context called NAME."""
+    """Add or change a context."""
     path = config_file()
     added = validated_context(name, url, None, ca_file and str(Path(ca_file).absolute()))
     if token_file == "-":  # noqa: S105 - a file name
@@ -92,9 +98,9 @@ def add(name: str, url: str, token_file: str | None, ca_file: str | None) -> Non
 
 
 @context.command(epilog="\b\nExamples:\n  fairway context remove prod\n")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.contexts)
 def remove(name: str) -> None:
-    """Forget the context called NAME. Its token file stays."""
+    """Remove a context. Its token file is kept."""
     path = config_file()
     write_contexts(path, read_contexts(path).removing(name))
     click.echo(f"removed {name}", err=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
+from fairway.cli.group import Group
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -35,7 +37,7 @@ _LOG_LINES: Final = 20
 """Lines of its log that are printed of a demo that failed, before the log is removed."""
 
 
-@click.group(epilog=_EXAMPLES, invoke_without_command=True)
+@click.group(cls=Group, epilog=_EXAMPLES, invoke_without_command=True)
 @click.option(
     "--speed",
     type=click.FloatRange(1, 1000),
@@ -74,7 +76,7 @@ def demo(
     quiet: bool,
     inside: Path | None,
 ) -> None:
-    """Try Fairway on two simulated clusters with users and jobs.
+    """Try Fairway on two simulated clusters.
 
     Starts a server with its web pages and a PostgreSQL in a temporary folder. Only the clusters are
     simulated: all other commands work from another terminal. Ctrl-C stops the demo and removes its files.

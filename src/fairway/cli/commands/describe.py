@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, table_width, text_width
 from fairway.cli.output.gpu_use import MAX_GPUS, gpu_lines
@@ -17,19 +18,23 @@ _KINDS = ("job", "jobs")
 @click.command(
     epilog="""\b
 Examples:
-  fairway describe job 8f3k            where it is, why there, and what happened
-  fairway describe 8f3k                the same
-  fairway describe job 8f3k -o json    for programs, with every attempt
+  fairway describe 8f3k
+  fairway describe train-llm           by name
+  fairway describe hpc/1542            by Slurm job id
+  fairway describe 8f3k -o json        with every attempt, for scripts
 """
 )
-@click.argument("what", nargs=-1, metavar="[job] ID")
+@click.argument("what", nargs=-1, metavar="JOB", shell_complete=completion.jobs)
 @server_options
 @output_option
 def describe(what: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
-    """Show a job: what was asked, where it went and why, its attempts and events in order."""
+    """Show a job: request, placement, attempts, events and cost.
+
+    JOB is an id, a name or an engine id. `describe job 8f3k` works as well.
+    """
     ids = what[1:] if len(what) > 1 and what[0] in _KINDS else what
     if len(ids) != 1:
-        raise click.UsageError("name one job, as in  fairway describe job 8f3k")
+        raise click.UsageError("give one job, as in `fairway describe 8f3k`")
     with connect(context, url) as client:
         job = client.job(ids[0])
         tasks = client.task_counts(job.id) if job.array is not None else None

@@ -10,7 +10,9 @@ from typing import Final
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.group import Group
 from fairway.cli.output.report_files import not_written
 from fairway.model.errors import PermanentError
 
@@ -19,9 +21,9 @@ _AMOUNTS: Final = ("Cost", "Quantity", "UnitPrice", "Price")
 """Suffixes of the names of columns that hold decimals."""
 
 
-@click.group(epilog="\b\nExamples:\n  fairway export focus --month 2026-10 --out october.csv\n")
+@click.group(cls=Group, epilog="\b\nExamples:\n  fairway export focus --month 2026-10 --out october.csv\n")
 def export() -> None:
-    """Write charges as files for other tools."""
+    """Export charges as FOCUS files for other tools."""
 
 
 @export.command(
@@ -33,14 +35,21 @@ Examples:
   fairway export focus --month 2026-10 | gzip > october.csv.gz
 """
 )
-@click.option("--month", metavar="YYYY-MM", help="A month, with what it corrects of earlier ones.")
-@click.option("--window", metavar="TIME", help="30d, 2026-10-15, or 2026-10-01..2026-10-15.")
-@click.option("--team", metavar="NAME", help="Only this team and those inside it.")
+@click.option("--month", metavar="YYYY-MM", help="A month, including its corrections of earlier months.")
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    help="7d, 2026-10-15, 2026-10-01..2026-10-15, last-week, last-month, …",
+    shell_complete=completion.windows,
+)
+@click.option(
+    "--team", metavar="NAME", help="Only this team and its subteams.", shell_complete=completion.teams
+)
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A .csv or .parquet file.  [CSV to stdout]",
+    help="Write to a .csv or .parquet file.  [default: CSV to stdout]",
 )
 @server_options
 def focus(
@@ -52,13 +61,13 @@ def focus(
     context: str | None,
     url: str | None,
 ) -> None:
-    """Write charges as FOCUS 1.2, which cost tools read, with the split-cost columns of 1.3.
+    """Export charges in the FOCUS 1.2 format, with the split-cost columns of 1.3.
 
-    A row for each day, pool, team, user, priority and kind of charge. Amounts sum to what the report says, to
-    the cent. It comes as it is made: neither side holds it in memory.
+    There is one row for each day, pool, team, user, priority and kind of charge. The amounts add up exactly
+    to those of `fairway report cost`. The export is streamed, so its size is not limited by memory.
     """
     if (month is None) == (window is None):
-        raise click.UsageError(f"say which time, once: {_MONTHS}")
+        raise click.UsageError(f"give either {_MONTHS}")
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise click.UsageError(f"{out} is neither .csv nor .parquet")
     with connect(context, url) as client:

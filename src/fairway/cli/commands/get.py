@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from fairway.cli.connect import connect, server_options
-from fairway.cli.output.budgets import budgets_view
-from fairway.cli.output.fleet import clusters_view, loops_view, nodes_view, pools_view
+from fairway.cli import completion
+from fairway.cli.connect import connect, connect_reader, server_options
+from fairway.cli.group import Group
 from fairway.cli.output.format import (
+    DATA_FORMATS,
     Format,
     Function,
     Listing,
@@ -21,34 +22,29 @@ from fairway.cli.output.format import (
     show,
     show_document,
 )
-from fairway.cli.output.gpu_health import cordons_view, failing_gpus_view, gpu_events_view
-from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
-from fairway.cli.output.policy import (
-    drift_view,
-    idle_view,
-    interventions_view,
-    revisions_view,
-    teams_view,
-    with_stopped,
-)
 from fairway.cli.parameter import ParsedParam
-from fairway.cli.shared.watch import watch as show_repeatedly
-from fairway.client.client import Client
-from fairway.client.requests import Filters
 from fairway.model.job import JobState
 from fairway.model.observation import Health
 from fairway.model.text import clean, parse_duration
-from fairway.wire.jobs import Job
+
+if TYPE_CHECKING:
+    from fairway.cli.output.jobs import JobGroup
+    from fairway.client.client import Client
+    from fairway.client.filters import Filters
+    from fairway.client.reader import Reader
+    from fairway.wire.jobs import Job
 
 _MAX_READ: Final = 2000
 """The most jobs to read to fill a screen: an array of ten thousand tasks is one line of it."""
+
+Connection = TypeVar("Connection", "Client", "Reader")
 
 
 def _parse_age(text: str) -> int:
     """Parse an age into seconds."""
     seconds = parse_duration(text)
     if seconds is None or seconds > 100 * 366 * 86_400:
-        raise ValueError(f"{text!r} is not an age; write it like 30m, 2h or 7d")
+        raise ValueError(f"{text!r} is not an age; use 30m, 2h or 7d")
     return seconds
 
 
@@ -57,60 +53,99 @@ _AGE: Final = ParsedParam("age", _parse_age)
 
 def _show_options(function: Function) -> Function:
     function = output_option(server_options(function))
-    function = click.option("-w", "--watch", is_flag=True, help="Go on showing it until Ctrl-C.")(function)
-    return click.option(
+    function = click.option(
         "--every",
         type=click.FloatRange(0.2, 3600),
         default=2.0,
         show_default=True,
         metavar="SECONDS",
-        help="How often --watch asks.",
+        help="Refresh interval of --watch.",
+    )(function)
+    return click.option("-w", "--watch", is_flag=True, help="Refresh until you press Ctrl-C.")(function)
+
+
+def _cluster_option(function: Function) -> Function:
+    return click.option(
+        "--cluster", metavar="NAME", help="Only this cluster.", shell_complete=completion.clusters
     )(function)
 
 
-def _list_options(fetch: Callable[..., Listing]) -> Callable[..., None]:
-    """Turn `fetch`, which reads a list with a client, into a command that prints it once or repeatedly."""
+def _limit_option(default: int, most: int) -> Callable[[Function], Function]:
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="Show at most N rows.",
+    )
 
+
+def _list_options(fetch: Callable[..., Listing]) -> Callable[..., None]:
+    """Turn `fetch`, which reads a list with a Client, into a command that prints it once or repeatedly."""
+    return _listing_command(fetch, connect)
+
+
+def _reader_options(fetch: Callable[..., Listing]) -> Callable[..., None]:
+    """Do the same for a `fetch` that takes a Reader, which starts faster."""
+    return _listing_command(fetch, connect_reader)
+
+
+def _listing_command(
+    fetch: Callable[..., Listing], open_: Callable[[str | None, str | None], Connection]
+) -> Callable[..., None]:
     @wraps(fetch)
     def command(
         *, context: str | None, url: str | None, output: Format, watch: bool, every: float, **filters: Any
     ) -> None:
         run = partial(fetch, output=output, **filters)
-        _run(run, context=context, url=url, output=output, watch=watch, every=every)
+        with open_(context, url) as client:
+            _show(lambda: run(client), output=output, watch=watch, every=every)
 
     return _show_options(command)
 
 
+def _show(fetch: Callable[[], Listing], *, output: Format, watch: bool, every: float) -> None:
+    if watch:
+        from fairway.cli.shared.watch import watch as show_repeatedly
+
+        show_repeatedly(fetch, output, every)
+    else:
+        show(fetch(), output)
+
+
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
-  fairway get clusters
-  fairway get jobs --mine
-  fairway get pools --watch
+  fairway get jobs --mine                  your jobs
+  fairway get pools --watch                free GPUs by pool, refreshed
   fairway get nodes --health down -o json
-  fairway get drift
-"""
+  fairway get fleet > fleet.yaml           the fleet file in force
+""",
 )
 def get() -> None:
-    """Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, interventions or the fleet."""
+    """List jobs, pools, nodes, teams, budgets and other resources."""
 
 
 @get.command(
     epilog="""\b
 Examples:
-  fairway get clusters             is each one reachable, how full is it
-  fairway get clusters -o wide     with slices, pools and reasons
-  fairway get clusters -o json     for programs
+  fairway get clusters
+  fairway get clusters -o wide     also slices, pools and reasons
 """
 )
-@_list_options
-def clusters(client: Client, output: Format) -> Listing:
-    """Show the fleet's clusters.
+@_reader_options
+def clusters(client: Reader, output: Format) -> Listing:
+    """List clusters: whether each is reachable, and how full it is.
 
-    One that cannot be reached is shown with the reason, since when, and its last known state. Below the
-    table is what could not be looked at, and what an administrator has yet to install.
+    An unreachable cluster is listed with the reason and its last known state.
     """
+    from fairway.cli.output.fleet import clusters_view
+
     found = client.clusters()
+    if output in DATA_FORMATS:
+        return Listing(found)
     return Listing(found, clusters_view(found, datetime.now(UTC), wide=output is Format.WIDE))
 
 
@@ -122,14 +157,18 @@ Examples:
   fairway get pools -o json | jq '.[] | {name, free: .gpus.free}'
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only pools of this cluster.")
-@_list_options
-def pools(client: Client, output: Format, *, cluster: str | None) -> Listing:
-    """Show the fleet's pools: GPUs in use, free and unhealthy, by pool and kind of slice.
+@_cluster_option
+@_reader_options
+def pools(client: Reader, output: Format, *, cluster: str | None) -> Listing:
+    """List pools: GPUs and slices in use, free and unhealthy.
 
-    With -o wide also how many of those in use were measured and busy in the last five minutes read.
+    With -o wide, also nodes, prices and how busy the GPUs in use were in the last five minutes.
     """
+    from fairway.cli.output.fleet import pools_view
+
     found = client.pools(cluster)
+    if output in DATA_FORMATS:
+        return Listing(found)
     wide = output is Format.WIDE
     return Listing(found, pools_view(found, wide=wide, used=client.use_now() if wide else ()))
 
@@ -142,14 +181,18 @@ Examples:
   fairway get nodes --pool hpc-a100 -o wide
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only nodes of this cluster.")
-@click.option("--pool", metavar="NAME", help="Only nodes with GPUs of this pool.")
-@click.option("--health", type=click.Choice([h.value for h in Health]), help="Only nodes that are so.")
+@_cluster_option
+@click.option(
+    "--pool", metavar="NAME", help="Only nodes with GPUs in this pool.", shell_complete=completion.pools
+)
+@click.option("--health", type=click.Choice([h.value for h in Health]), help="Only nodes with this health.")
 @_list_options
 def nodes(
     client: Client, output: Format, *, cluster: str | None, pool: str | None, health: str | None
 ) -> Listing:
-    """Show nodes: health, the engine's reason, GPUs by pool."""
+    """List nodes: health, the engine's reason, and GPUs by pool."""
+    from fairway.cli.output.fleet import nodes_view
+
     found = list(client.nodes(cluster, pool, Health(health) if health else None))
     filtered = any((cluster, pool, health))
     view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
@@ -160,18 +203,25 @@ def nodes(
     "gpu-events",
     epilog="""\b
 Examples:
-  fairway get gpu-events                       what went wrong with GPUs, the newest first
-  fairway get gpu-events --node gpu017         on one node
-  fairway get gpu-events --job 8f3k            under one job
-  fairway get gpu-events --gpu GPU-5f3c…       of one GPU, by UUID or serial number
+  fairway get gpu-events                       newest first
+  fairway get gpu-events --node gpu017
+  fairway get gpu-events --job 8f3k
+  fairway get gpu-events --gpu GPU-5f3c…       by UUID or serial number
 """,
 )
-@click.option("--cluster", metavar="NAME", help="Only of this cluster.")
-@click.option("--node", metavar="NAME", help="Only of this node.")
-@click.option("--gpu", metavar="UUID", help="Only of this GPU, by UUID or serial number.")
-@click.option("--job", metavar="ID", help="Only on GPUs that this job held, or may have held.")
-@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="How far back.")
-@click.option("--most", type=click.IntRange(1, 2000), default=50, show_default=True, help="How many to show.")
+@_cluster_option
+@click.option("--node", metavar="NAME", help="Only this node.", shell_complete=completion.nodes)
+@click.option("--gpu", metavar="UUID", help="Only this GPU, by UUID or serial number.")
+@click.option(
+    "--job",
+    metavar="JOB",
+    help="Only GPUs that this job held, or may have held.",
+    shell_complete=completion.jobs,
+)
+@click.option(
+    "--days", type=click.IntRange(1, 400), default=30, show_default=True, help="How many days to look back."
+)
+@_limit_option(50, 2000)
 @_list_options
 def gpu_events(
     client: Client,
@@ -182,13 +232,15 @@ def gpu_events(
     gpu: str | None,
     job: str | None,
     days: int,
-    most: int,
+    limit: int,
 ) -> Listing:
-    """Show what went wrong with GPUs: XIDs, memory errors, heat, GPUs that fell off the bus.
+    """List GPU errors: XIDs, memory errors, overheating, GPUs that fell off the bus.
 
-    What lasts is one line. A job that hardware ended comes back without using up a retry.
+    An error that persists is one row. A job that broken hardware ended is retried without using up a retry.
     """
-    found = client.gpu_events(cluster, node, gpu, job, days, most)
+    from fairway.cli.output.gpu_health import gpu_events_view
+
+    found = client.gpu_events(cluster, node, gpu, job, days, limit)
     return Listing(found, gpu_events_view(found, datetime.now(UTC), wide=output is Format.WIDE))
 
 
@@ -200,13 +252,17 @@ Examples:
   fairway get failing-gpus --days 365
 """,
 )
-@click.option("--cluster", metavar="NAME", help="Only events on this cluster.")
-@click.option("--days", type=click.IntRange(1, 400), default=90, show_default=True, help="How far back.")
-@click.option("--most", type=click.IntRange(1, 2000), default=50, show_default=True, help="How many to show.")
+@_cluster_option
+@click.option(
+    "--days", type=click.IntRange(1, 400), default=90, show_default=True, help="How many days to look back."
+)
+@_limit_option(50, 2000)
 @_list_options
-def failing_gpus(client: Client, output: Format, *, cluster: str | None, days: int, most: int) -> Listing:
-    """Show GPUs whose hardware failed, by UUID, those that fail in most weeks first."""
-    found = client.failing_gpus(cluster, days, most)
+def failing_gpus(client: Client, output: Format, *, cluster: str | None, days: int, limit: int) -> Listing:
+    """List GPUs with hardware failures, the most frequent first."""
+    from fairway.cli.output.gpu_health import failing_gpus_view
+
+    found = client.failing_gpus(cluster, days, limit)
     return Listing(found, failing_gpus_view(found, datetime.now(UTC), wide=output is Format.WIDE))
 
 
@@ -219,6 +275,8 @@ Examples:
 @_list_options
 def loops(client: Client, output: Format) -> Listing:
     """List the loops of Fairway's servers: where each runs, its last success and its errors."""
+    from fairway.cli.output.fleet import loops_view
+
     del output
     found = client.loops()
     return Listing(found, loops_view(found))
@@ -231,10 +289,12 @@ Examples:
   fairway uncordon gpu017 --cluster hpc
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only of this cluster.")
+@_cluster_option
 @_list_options
 def cordons(client: Client, output: Format, *, cluster: str | None) -> Listing:
-    """Show the nodes that Fairway closed to new jobs because of broken GPUs."""
+    """List nodes that Fairway cordoned because of broken GPUs."""
+    from fairway.cli.output.gpu_health import cordons_view
+
     found = client.cordons(cluster)
     return Listing(found, cordons_view(found, datetime.now(UTC)))
 
@@ -242,17 +302,19 @@ def cordons(client: Client, output: Format, *, cluster: str | None) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get budgets            what is spent, how fast, what is held for it
-  fairway get budgets -o wide    with what happens when one is spent, and what last happened
+  fairway get budgets
+  fairway get budgets -o wide    also the action at the limit, and the last event
   fairway get budgets -o json | jq '.[] | select(.hold)'
 """
 )
 @_list_options
 def budgets(client: Client, output: Format) -> Listing:
-    """Show budgets: what is spent of each, at what rate, when it runs out, and whom it holds.
+    """List budgets: spending, rate, forecast, and teams on hold.
 
-    Members and leads see those of their own teams.
+    Members and leads see the budgets of their own teams.
     """
+    from fairway.cli.output.budgets import budgets_view
+
     found = client.budgets()
     return Listing(found.budgets, budgets_view(found, wide=output is Format.WIDE))
 
@@ -260,13 +322,15 @@ def budgets(client: Client, output: Format) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get teams              who may have what, as last applied
-  fairway get teams -o wide      with limits, priorities and members
+  fairway get teams
+  fairway get teams -o wide      also limits, priorities and members
 """
 )
 @_list_options
 def teams(client: Client, output: Format) -> Listing:
-    """Show teams: share, guarantee and borrowing by pool, as last applied."""
+    """List teams: share, guarantee, borrowing and loans by pool, as last applied."""
+    from fairway.cli.output.policy import teams_view, with_stopped
+
     found = client.teams()
     view = teams_view(found, wide=output is Format.WIDE)
     return Listing(found, with_stopped(view, client.stopped_applies()))
@@ -275,18 +339,21 @@ def teams(client: Client, output: Format) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get drift                    what somebody changed since the last apply
+  fairway get drift                    changes made outside Fairway since the last apply
   fairway get drift --cluster hpc
   fairway get drift -o json | jq length
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@_cluster_option
 @_list_options
 def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
-    """Show what differs from what was last applied: object, field, both values, who did it.
+    """List differences between the clusters and the applied policy.
 
-    `fairway apply` with the same fleet file heals it.
+    Each row has the object, the field, both values and, if known, who changed it. `fairway apply` with the
+    same fleet file removes the drift.
     """
+    from fairway.cli.output.policy import drift_view, with_stopped
+
     found = client.drift(cluster)
     clusters = [c for c in client.clusters() if cluster in (None, c.name)]
     stopped = [s for s in client.stopped_applies() if cluster in (None, s.cluster)]
@@ -296,16 +363,22 @@ def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get fleet > fleet.yaml      the fleet file as last applied
-  fairway get fleet --revision 4      as it was then
-  fairway rollback 4                  apply that again
+  fairway get fleet > fleet.yaml      the fleet file in force
+  fairway get fleet --revision 4      an earlier revision
+  fairway rollback 4                  apply that revision again
 """
 )
-@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="This one, not the applied one.")
+@click.option(
+    "--revision",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print this revision instead.",
+    shell_complete=completion.revisions,
+)
 @server_options
 @output_option
 def fleet(*, revision: int | None, context: str | None, url: str | None, output: Format) -> None:
-    """Print the fleet file as it was last applied, or an older revision, exactly as it was written."""
+    """Print the fleet file that was applied last, exactly as it was written."""
     with connect(context, url) as client:
         found = client.fleet_file(revision)
     if output is Format.JSON:
@@ -321,88 +394,92 @@ def fleet(*, revision: int | None, context: str | None, url: str | None, output:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get revisions               the newest, with the clusters on which each is in force
-  fairway get revisions --most 100
+  fairway get revisions
+  fairway get revisions --limit 100
 """
 )
-@click.option(
-    "--most", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many to show."
-)
+@_limit_option(20, 10_000)
 @_list_options
-def revisions(client: Client, *, output: Format, most: int) -> Listing:
-    """Show revisions of the fleet file: when, by whom, and where each is in force."""
-    found = client.revisions(most)
+def revisions(client: Client, *, output: Format, limit: int) -> Listing:
+    """List revisions of the fleet file: time, author, and where each is in force."""
+    from fairway.cli.output.policy import revisions_view
+
+    found = client.revisions(limit)
     return Listing(found, revisions_view(found, datetime.now(UTC)))
 
 
 @get.command(
     epilog="""\b
 Examples:
-  fairway get idle                     what idle rules did, or would have done
-  fairway get idle --most 500 -o json
+  fairway get idle
+  fairway get idle --limit 500 -o json
 """
 )
-@click.option(
-    "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
-)
+@_limit_option(100, 100_000)
 @_list_options
-def idle(client: Client, *, output: Format, most: int) -> Listing:
-    """Show what idle rules did to jobs, or would have done in a dry run, the newest first."""
-    found = client.idle_steps(most)
+def idle(client: Client, *, output: Format, limit: int) -> Listing:
+    """List the actions of idle rules, including those of dry runs, newest first."""
+    from fairway.cli.output.policy import idle_view
+
+    found = client.idle_steps(limit)
     return Listing(found, idle_view(found, datetime.now(UTC)))
 
 
 @get.command(
     epilog="""\b
 Examples:
-  fairway get interventions            the newest, with the promise each one kept
-  fairway get interventions --cluster hpc --most 500
+  fairway get interventions
+  fairway get interventions --cluster hpc --limit 500
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only this cluster.")
-@click.option(
-    "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
-)
+@_cluster_option
+@_limit_option(100, 100_000)
 @_list_options
-def interventions(client: Client, *, output: Format, cluster: str | None, most: int) -> Listing:
-    """List the commands Fairway ran because an engine alone would not keep a promise."""
-    found = client.interventions(cluster, most)
+def interventions(client: Client, *, output: Format, cluster: str | None, limit: int) -> Listing:
+    """List interventions: where Fairway acted on an engine to keep a promise, newest first."""
+    from fairway.cli.output.policy import interventions_view
+
+    found = client.interventions(cluster, limit)
     return Listing(found, interventions_view(found, datetime.now(UTC)))
 
 
 @get.command(
     epilog="""\b
 Examples:
-  fairway get jobs                               the newest, an array as one line
-  fairway get jobs --mine --state open           what of mine runs or waits
-  fairway get jobs --team nlp --since 2h --all   all that a team submitted within two hours
+  fairway get jobs                               newest first, an array on one line
+  fairway get jobs --mine --state open           your jobs that are running or waiting
+  fairway get jobs --team nlp --since 2h --all   everything a team submitted in the last two hours
   fairway get jobs --array 8f3k --tasks          each task of an array
   fairway get jobs --state failed -o json
 """
 )
-@click.option("--mine", is_flag=True, help="Only jobs of the user behind your token.")
+@click.option("--mine", is_flag=True, help="Only your jobs.")
 @click.option("--user", metavar="LOGIN", help="Only jobs of this user.")
-@click.option("--team", metavar="NAME", help="Only jobs of this team.")
+@click.option("--team", metavar="NAME", help="Only jobs of this team.", shell_complete=completion.teams)
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(["open", "ended", *(s.value for s in JobState)]),
-    help="Only jobs in this state; may be repeated. open: not over, ended: over.",
+    help="Only jobs in this state (repeatable). `open` is every unfinished state, `ended` every other.",
 )
-@click.option("--pool", metavar="NAME", help="Only jobs of this pool.")
-@click.option("--node", metavar="NAME", help="Only jobs that are running on this node.")
-@click.option("--cluster", metavar="NAME", help="Only jobs of this cluster.")
-@click.option("--name", metavar="NAME", help="Only jobs called so.")
-@click.option("--array", metavar="ID", help="Only tasks of this array, by its first task.")
-@click.option("--native/--ours", default=None, help="Only jobs made with the engine's own tools, or without.")
+@click.option("--pool", metavar="NAME", help="Only jobs in this pool.", shell_complete=completion.pools)
+@click.option(
+    "--node", metavar="NAME", help="Only jobs that are running on this node.", shell_complete=completion.nodes
+)
+@click.option(
+    "--cluster", metavar="NAME", help="Only jobs on this cluster.", shell_complete=completion.clusters
+)
+@click.option("--name", metavar="NAME", help="Only jobs with this name.")
+@click.option("--array", metavar="JOB", help="Only tasks of this array.", shell_complete=completion.jobs)
+@click.option(
+    "--native/--ours", default=None, help="Only jobs made with sbatch or kubectl, or only Fairway's own."
+)
 @click.option("--since", type=_AGE, metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
 @click.option("--before", type=_AGE, metavar="AGE", help="Submitted longer ago than this.")
-@click.option("--tasks", is_flag=True, help="A line for each task of an array.")
-@click.option(
-    "--most", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many lines to show."
-)
-@click.option("--all", "all_", is_flag=True, help="Every one, however many.")
+@click.option("--tasks", is_flag=True, help="Show each task of an array on its own line.")
+@_limit_option(50, 100_000)
+@click.option("--all", "all_", is_flag=True, help="Show all jobs, without a limit.")
 @_show_options
 def jobs(
     *,
@@ -411,7 +488,7 @@ def jobs(
     since: int | None,
     before: int | None,
     tasks: bool,
-    most: int,
+    limit: int,
     all_: bool,
     context: str | None,
     url: str | None,
@@ -420,13 +497,15 @@ def jobs(
     every: float,
     **named: Any,
 ) -> None:
-    """Show jobs of all clusters, the newest first: Fairway's and those made by sbatch or kubectl."""
+    """List jobs on all clusters, newest first, including those made with sbatch or kubectl."""
     if mine and named["user"]:
         raise click.UsageError("give --mine or --user, not both")
     filtered = mine or bool(states) or since is not None or before is not None
     filtered = filtered or any(value is not None for value in named.values())
 
-    def fetch(client: Client) -> Listing:
+    def fetch(client: Reader) -> Listing:
+        from fairway.cli.output.jobs import jobs_view, with_unfollowed
+
         now = datetime.now(UTC)
         filters: Filters = {**named, "states": states}  # type: ignore[typeddict-item]
         if mine:
@@ -435,26 +514,27 @@ def jobs(
             filters["since"] = now - timedelta(seconds=since)
         if before is not None:
             filters["until"] = now - timedelta(seconds=before)
-        if output in (Format.JSON, Format.YAML):
-            found = list(client.jobs(most=None if all_ else most, **filters))
-            return Listing(found, jobs_view([], now, wide=False, filtered=filtered, more=False))
+        if output in DATA_FORMATS:
+            return Listing(list(client.jobs(most=None if all_ else limit, **filters)))
         clusters = [c for c in client.clusters() if named["cluster"] in (None, c.name)]
-        found, groups, more = _job_lines(client, filters, None if all_ else most, each=tasks)
+        found, groups, more = _job_lines(client, filters, None if all_ else limit, each=tasks)
         view = jobs_view(groups, now, wide=output is Format.WIDE, filtered=filtered, more=more)
-        view = with_unfollowed(view, clusters, now)
-        return Listing(found, view)
+        return Listing(found, with_unfollowed(view, clusters, now))
 
-    _run(fetch, context=context, url=url, output=output, watch=watch, every=every)
+    with connect_reader(context, url) as client:
+        _show(lambda: fetch(client), output=output, watch=watch, every=every)
 
 
 def _job_lines(
-    client: Client, filters: Filters, max_lines: int | None, *, each: bool
+    client: Reader, filters: Filters, max_lines: int | None, *, each: bool
 ) -> tuple[list[Job], list[JobGroup], bool]:
     """Return the newest jobs as lines, and whether there are more.
 
     Tasks of an array share a line, so more jobs are read than lines shown, up to a limit. The server
     counts the tasks of an array that was not read to its end.
     """
+    from fairway.cli.output.jobs import JobGroup, group_jobs
+
     if each:
         found = list(client.jobs(most=max_lines and max_lines + 1, **filters))
         more = max_lines is not None and len(found) > max_lines
@@ -472,19 +552,3 @@ def _job_lines(
     if more and found and found[-1].array is not None and not filters.get("states"):
         task_counts[found[-1].array] = client.task_counts(found[-1].array)
     return found, group_jobs(found, task_counts), more
-
-
-def _run(
-    fetch: Callable[[Client], Listing],
-    *,
-    context: str | None,
-    url: str | None,
-    output: Format,
-    watch: bool,
-    every: float,
-) -> None:
-    with connect(context, url) as client:
-        if watch:
-            show_repeatedly(lambda: fetch(client), output, every)
-        else:
-            show(fetch(client), output)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import count
 from fairway.cli.output.messages import show_hint
@@ -15,22 +16,24 @@ from fairway.model.errors import PermanentError
 
 _EXAMPLES = """\b
 Examples:
-  fairway import hpc                       what is there, as a fleet file
-  fairway import hpc --out fleet.yaml      keep it, then read it
-  fairway plan -f fleet.yaml               what Fairway would change: little or nothing
-  fairway import cloud --merge fleet.yaml --out both.yaml      a second cluster beside the first
+  fairway import hpc                       print the fleet file
+  fairway import hpc --out fleet.yaml      save it for review
+  fairway plan -f fleet.yaml               then see what Fairway would change: little or nothing
+  fairway import cloud --merge fleet.yaml --out both.yaml      add a second cluster
 """
 
 
 @click.command("import", epilog=_EXAMPLES)
-@click.argument("cluster")
-@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where to.  [prints it]")
+@click.argument("cluster", shell_complete=completion.clusters)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write to this file.  [default: stdout]"
+)
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
     "--merge",
     metavar="FLEET",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Add the cluster to this fleet file, keeping what it says.",
+    help="Add the cluster to this fleet file, and keep the rest of it.",
 )
 @server_options
 def import_(
@@ -42,10 +45,11 @@ def import_(
     context: str | None,
     url: str | None,
 ) -> None:
-    """Write a fleet file from what people made on a cluster by hand.
+    """Create a fleet file from a cluster's existing policy.
 
-    Accounts, QOS and limits of Slurm, or Kueue and quota objects of Kubernetes, become teams; whatever has no
-    word in Fairway becomes a comment. Nothing is changed. With --merge, teams of one name are one team.
+    Slurm accounts, QOS and limits, or Kueue objects and Kubernetes quotas, become teams. Settings that
+    Fairway does not support become comments. Importing changes nothing on the cluster. With --merge, teams
+    of the same name become one team.
     """
     if out is not None and out.exists() and not overwrite:
         raise PermanentError(
@@ -66,7 +70,7 @@ def import_(
     click.echo(done + (remarks if found.remarks else ""), err=True)
     if out is not None:
         _show_gaps(text, out)
-        click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
+        click.echo(f"\nSee what this would change:  fairway plan -f {out}", err=True)
 
 
 def _merged(path: Path, added: str) -> str:

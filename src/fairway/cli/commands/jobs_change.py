@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, Function, ScreenLine, count, output_option, show_document
+from fairway.cli.output.format import Format, Function, ScreenLine, output_option, show_document
 from fairway.client.client import Client
 from fairway.model.text import first_few, parse_duration
 from fairway.wire import jobs as wire
@@ -19,51 +20,55 @@ Change = Callable[[Client, Sequence[str]], wire.Changed]
 
 
 def _change_options(function: Function) -> Function:
-    """Add JOB..., the ids of the jobs to change, and the options."""
-    argument = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+    """Add JOB..., the jobs to change, and the options."""
+    argument = click.argument(
+        "jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=completion.open_jobs
+    )
     return argument(server_options(output_option(function)))
 
 
 def _change_jobs(
-    change: Change, done: str, *, jobs: Sequence[str], context: str | None, url: str | None, output: Format
+    change: Change,
+    done: str,
+    already: str,
+    *,
+    jobs: Sequence[str],
+    context: str | None,
+    url: str | None,
+    output: Format,
 ) -> None:
-    """Send the change and print the result; `done` is the verb for the jobs it changed."""
+    """Send the change and print the result: `done` of jobs that it changed, `already` of all others."""
     with connect(context, url) as client:
         changed = change(client, list(dict.fromkeys(jobs)))
-    show_document(changed, lambda: _lines(jobs, changed, done), output)
+    show_document(changed, lambda: _lines(changed, done, already), output)
 
 
-def _lines(ids: Sequence[str], changed: wire.Changed, done: str) -> list[ScreenLine]:
+def _lines(changed: wire.Changed, done: str, already: str) -> list[ScreenLine]:
     lines: list[ScreenLine] = []
-    requested = {job_id.lower() for job_id in ids}
-    named = [job_id for job_id in changed.changed if job_id in requested]
-    tasks = len(changed.changed) - len(named)
     if changed.changed:
-        noun, array = ("more task", "the same array") if named else ("task", "the array")
-        parts = (first_few(named, _MAX_LISTED), f"{count(tasks, noun)} of {array}" if tasks else "")
-        lines.append(ScreenLine(f"{done} {' and '.join(filter(None, parts))}"))
-    unchanged = [job_id for job_id in changed.unchanged if job_id in requested]
-    if unchanged:
+        lines.append(ScreenLine(f"{done} {first_few(changed.changed, _MAX_LISTED)}"))
+    if unchanged := changed.unchanged:
         is_ = "is" if len(unchanged) == 1 else "are"
-        lines.append(ScreenLine(f"{first_few(unchanged, _MAX_LISTED)} {is_} over, or already so"))
-    return lines or [ScreenLine("nothing to do")]
+        lines.append(ScreenLine(f"{first_few(unchanged, _MAX_LISTED)} {is_} {already}"))
+    return lines
 
 
 @click.command(
     epilog="""\b
 Examples:
   fairway cancel 8f3k
-  fairway cancel 8f3k 8f3m
+  fairway cancel 8f3k train-llm hpc/1542      ids, names and Slurm job ids
   fairway get jobs --mine --state waiting -o json | jq -r '.[].id' | xargs fairway cancel
 """
 )
 @_change_options
 def cancel(**options: Any) -> None:
-    """End jobs, whether they run or wait.
+    """Cancel running or waiting jobs.
 
-    All of them, or none if one is not yours. The first task of an array stands for the whole array.
+    JOB is an id, a name or an engine id. Either all jobs are cancelled or, if you may not cancel one of them,
+    none. The id of an array's first task cancels the whole array.
     """
-    _change_jobs(Client.cancel, "cancelling", **options)
+    _change_jobs(Client.cancel, "Cancelling", "already cancelled or finished", **options)
 
 
 @click.command(
@@ -75,11 +80,12 @@ Examples:
 )
 @_change_options
 def hold(**options: Any) -> None:
-    """Keep jobs from starting; what runs goes on.
+    """Hold waiting jobs. Running jobs continue.
 
-    All of them, or none if one is not yours. The first task of an array stands for the whole array.
+    JOB is an id, a name or an engine id. A job on hold keeps its place in the queue. Either all jobs are held
+    or, if you may not hold one of them, none. The id of an array's first task holds the whole array.
     """
-    _change_jobs(Client.hold, "holding", **options)
+    _change_jobs(Client.hold, "Holding", "already on hold or finished", **options)
 
 
 @click.command(
@@ -91,11 +97,12 @@ Examples:
 )
 @_change_options
 def release(**options: Any) -> None:
-    """Let held jobs start.
+    """Release jobs that are on hold.
 
-    All of them, or none if one is not yours. The first task of an array stands for the whole array.
+    JOB is an id, a name or an engine id. Either all jobs are released or, if you may not release one of them,
+    none. The id of an array's first task releases the whole array.
     """
-    _change_jobs(Client.release, "releasing", **options)
+    _change_jobs(Client.release, "Releasing", "not on hold", **options)
 
 
 @click.command(
@@ -110,23 +117,22 @@ Examples:
     "duration",
     required=True,
     metavar="TIME",
-    help="How long, from now, e.g. 4h; the fleet file bounds it.",
+    help="Duration from now, such as 4h. The fleet file limits it.",
 )
-@click.option("--reason", default="", metavar="TEXT", help="Shown on the job.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, shown with the job.")
 @_change_options
 def keep(
     jobs: Sequence[str], duration: str, reason: str, context: str | None, url: str | None, output: Format
 ) -> None:
-    """Have idle rules leave jobs alone for a while.
+    """Exempt jobs from idle rules for some time.
 
-    All of them, or none if one is not yours; jobs that were not started by Fairway too. What was asked for
-    before is replaced. After that time the rules begin again, with their first step.
+    JOB is an id, a name or an engine id; jobs made with sbatch or kubectl count too. A new duration
+    replaces the previous one. Afterwards, the idle rules start again with their first step. Either all jobs
+    are exempted or, if you may not change one of them, none.
     """
     seconds = parse_duration(duration)
     if seconds is None:
-        raise click.BadParameter(
-            f"{duration!r} is no length of time: write 30m, 4h or 1d", param_hint="--for"
-        )
+        raise click.BadParameter(f"{duration!r} is not a duration; use 30m, 4h or 1d", param_hint="--for")
     with connect(context, url) as client:
         kept = client.keep(list(dict.fromkeys(jobs)), seconds, reason)
     show_document(kept, lambda: _kept_lines(kept), output)
@@ -136,7 +142,8 @@ def _kept_lines(kept: wire.Kept) -> list[ScreenLine]:
     lines = []
     if kept.kept:
         until = f"{kept.until:%Y-%m-%d %H:%M} UTC"
-        lines.append(ScreenLine(f"keeping {first_few(kept.kept, _MAX_LISTED)} until {until}"))
+        lines.append(ScreenLine(f"Idle rules ignore {first_few(kept.kept, _MAX_LISTED)} until {until}"))
     if kept.over:
-        lines.append(ScreenLine(f"{first_few(kept.over, _MAX_LISTED)} over: nothing to keep"))
+        are = "has" if len(kept.over) == 1 else "have"
+        lines.append(ScreenLine(f"{first_few(kept.over, _MAX_LISTED)} {are} already finished"))
     return lines

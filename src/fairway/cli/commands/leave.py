@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.commands.apply import check_objections
 from fairway.cli.commands.plan import check_complete
 from fairway.cli.connect import connect, server_options
@@ -16,32 +17,32 @@ from fairway.model.errors import PermanentError
 
 _LEAVE_EXAMPLES = """\b
 Examples:
-  fairway leave hpc              what would be restored and removed; asks for the cluster's name
-  fairway leave hpc --dry-run    only show it
-  fairway leave hpc --yes        without asking, for scripts
+  fairway leave hpc --dry-run    show what would be restored and removed
+  fairway leave hpc              do it, after you type the name of the cluster
+  fairway leave hpc --yes        without confirmation, for scripts
 """
 
 _RELEASE_EXAMPLES = """\b
 Examples:
-  fairway release-all cloud            every guard of Fairway's on cloud is lifted
-  fairway apply -f fleet.yaml          the policy counts again
+  fairway release-all cloud            lift all limits on cloud
+  fairway apply -f fleet.yaml          enforce the policy again
 """
 
 
 @click.command(epilog=_LEAVE_EXAMPLES)
-@click.argument("cluster")
+@click.argument("cluster", shell_complete=completion.clusters)
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask for the cluster's name.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @server_options
 @output_option
 def leave(
     *, cluster: str, dry_run: bool, yes: bool, context: str | None, url: str | None, output: Format
 ) -> None:
-    """Return a cluster to its state before Fairway.
+    """Restore a cluster to its state before Fairway.
 
-    What was adopted gets back what it had then, and what Fairway created is deleted. No job ends: objects
-    with jobs under them stay until these have ended, and a second `fairway leave` deletes them. Needs an
-    admin's token.
+    Adopted objects get back their original values, and objects that Fairway created are deleted. No job is
+    stopped: objects that are still in use by jobs stay, and a second `fairway leave` deletes them later.
+    Requires the role admin.
     """
     with connect(context, url) as client:
         plan = client.plan_leaving(cluster)
@@ -63,27 +64,30 @@ def leave(
 
 
 @click.command("release-all", epilog=_RELEASE_EXAMPLES)
-@click.argument("cluster")
+@click.argument("cluster", shell_complete=completion.clusters)
 @server_options
 @output_option
 def release_all(*, cluster: str, context: str | None, url: str | None, output: Format) -> None:
-    """Lift every guard of a cluster at once, in an emergency.
+    """Lift all limits on a cluster, in an emergency.
 
-    Admission policies are unbound, Slurm's gate opens, and holds of teams end; guarantees, ceilings and
-    shares stay. Fairway then neither intervenes nor reports drift there, until `fairway apply` makes the
-    policy count again. Needs an admin's token.
+    Admission policies are unbound, Slurm's submit gate opens and teams on hold are released. Guarantees,
+    limits and shares stay configured. Until the next `fairway apply`, Fairway does not intervene on the
+    cluster or report drift there. Requires the role admin.
     """
     with connect(context, url) as client:
         follow(client, client.release_all(cluster), output)
-    click.echo(f"the guards of {cluster} are lifted until:  fairway apply -f fleet.yaml", err=True)
+    click.echo(
+        f"All limits on {cluster} are lifted. Enforce the policy again with:  fairway apply -f fleet.yaml",
+        err=True,
+    )
 
 
 def _confirm(cluster: str) -> None:
     if not sys.stdin.isatty():
         raise PermanentError(
             "NobodyToAsk",
-            "there is no terminal to ask on",
-            f"say yes beforehand:  fairway leave {cluster} --yes",
+            "confirmation is needed, but there is no terminal",
+            f"confirm with:  fairway leave {cluster} --yes",
         )
     if click.prompt(f"Type {cluster} to leave it", default="", show_default=False, err=True) != cluster:
         raise click.Abort

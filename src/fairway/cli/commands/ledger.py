@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairway.cli.group import Group
 from fairway.cli.parameter import ParsedParam
 
 if TYPE_CHECKING:
@@ -24,82 +25,90 @@ _STEP = ParsedParam("step", _parse_step)
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   FAIRWAY_DATABASE_URL=postgresql://… fairway ledger version
   fairway ledger upgrade
   fairway ledger downgrade --to 5
   fairway ledger admin dana > dana.token
-"""
+""",
 )
 def ledger() -> None:
-    """Bring the ledger's tables forward or back, and make its first admin.
+    """Migrate the database and create the first admin.
 
-    Works on the database in FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE, whether a server runs or not.
+    The ledger is Fairway's PostgreSQL database, given by FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE.
+    No server needs to be running.
     """
 
 
 @ledger.command(epilog="\b\nExamples:\n  fairway ledger version\n")
 def version() -> None:
-    """Print the step the tables are at, and say what this Fairway wants."""
+    """Print the schema version of the database, and the one that this Fairway needs."""
     from fairway.server import table_version
 
     found = table_version(_settings())
     click.echo(found.current or "none")
     if found.current is None:
-        click.echo("no tables yet; make them with:  fairway ledger upgrade", err=True)
+        click.echo("The database is empty. Create its tables with:  fairway ledger upgrade", err=True)
     elif found.current < found.newest:
-        click.echo(f"this Fairway wants {found.newest}:  fairway ledger upgrade", err=True)
+        click.echo(
+            f"This Fairway needs version {found.newest}. Migrate with:  fairway ledger upgrade", err=True
+        )
     elif found.current > found.newest:
-        click.echo(f"a newer Fairway was here; this one knows steps up to {found.newest}", err=True)
+        click.echo(
+            f"A newer Fairway has migrated this database; this one knows versions up to {found.newest}.",
+            err=True,
+        )
 
 
 @ledger.command(epilog="\b\nExamples:\n  fairway ledger upgrade\n")
 def upgrade() -> None:
-    """Bring the tables forward to what this Fairway wants.
+    """Migrate the database to the schema version that this Fairway needs.
 
-    Any number may do so at once; running servers of the version before go on.
+    This is safe to run several times at once. Running servers of the previous version continue to work.
     """
     from fairway.server import upgrade_tables
 
     before, after = upgrade_tables(_settings())
     if before == after:
-        click.echo(f"the tables are at step {after.current} already", err=True)
+        click.echo(f"The schema version is already {after.current}.", err=True)
     else:
-        click.echo(f"tables: {before.current or 'none'} → {after.current}", err=True)
+        click.echo(f"Schema version: {before.current or 'none'} → {after.current}", err=True)
 
 
 @ledger.command(
     epilog="\b\nExamples:\n  fairway ledger downgrade --to 5\n  fairway ledger downgrade --to 4 --force\n"
 )
-@click.option("--to", type=_STEP, required=True, metavar="STEP", help="The step to go back to.")
-@click.option("--force", is_flag=True, help="Also undo steps that lose something.")
+@click.option("--to", type=_STEP, required=True, metavar="VERSION", help="Schema version to go back to.")
+@click.option("--force", is_flag=True, help="Also undo migrations that lose data.")
 def downgrade(*, to: str, force: bool) -> None:
-    """Undo the newest steps of the tables, to let an older Fairway have the ledger.
+    """Undo the newest migrations, so that an older Fairway can use the database.
 
-    Run it with the newer Fairway: only that knows how to undo its own steps. Roll the servers back first.
-    A step that loses something is undone only with --force, one that cannot be undone never. All or nothing.
+    Run this with the newer Fairway, which knows its own migrations, after rolling the servers back.
+    Migrations that lose data need --force; some cannot be undone. Either all of them are undone or none.
     """
     from fairway.server import downgrade_tables
 
     before, after = downgrade_tables(_settings(), to, force=force)
     if before.current == after.current:
-        click.echo(f"the tables are at step {after.current} already", err=True)
+        click.echo(f"The schema version is already {after.current}.", err=True)
     else:
-        click.echo(f"tables: {before.current} → {after.current}", err=True)
+        click.echo(f"Schema version: {before.current} → {after.current}", err=True)
 
 
 @ledger.command(epilog="\b\nExamples:\n  fairway ledger admin dana > dana.token\n")
 @click.argument("name")
 def admin(name: str) -> None:
-    """Make an admin token called NAME and print it, this once.
+    """Create an admin token and print it once.
 
-    For the first token of a ledger that servers do not look after (migrate: no), and when all are lost.
+    Use this for the first token of a database that servers do not migrate (`migrate: no`), or if all admin
+    tokens are lost.
     """
     from fairway.server import make_admin
 
     click.echo(make_admin(_settings(), name))
-    click.echo(f"made admin token {name}; it is not shown again", err=True)
+    click.echo(f"Created the admin token {name}. It is not shown again.", err=True)
 
 
 def _settings() -> Settings:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, show_lines, text_width
+from fairway.cli.output.messages import in_context
 from fairway.cli.output.plan import plan_lines
 from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_text
 from fairway.cli.shared.plan_file import write_plan
@@ -21,20 +23,20 @@ CHANGES = 2
 
 _EXAMPLES = """\b
 Examples:
-  fairway plan -f fleet.yaml                        what would change, in the fleet file's words
-  fairway plan -f fleet.yaml -o wide                with the engines' objects and their fields
-  fairway plan -f fleet.yaml --out plan.json        keep it for  fairway apply plan.json
+  fairway plan -f fleet.yaml                        summarize the changes
+  fairway plan -f fleet.yaml -o wide                also list every object and field
+  fairway plan -f fleet.yaml --out plan.json        save the plan for `fairway apply plan.json`
   fairway plan -f fleet.yaml --detailed-exitcode    for CI: 0 no changes, 2 changes, 1 error
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @file_option(required=True)
-@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@click.option("--cluster", metavar="NAME", help="Only this cluster.", shell_complete=completion.clusters)
 @click.option(
-    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan, for  fairway apply FILE."
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Save the plan for `fairway apply FILE`."
 )
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0: no changes, 2: changes, 1: error.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 (no changes), 2 (changes) or 1 (error).")
 @server_options
 @output_option
 def plan(
@@ -49,7 +51,8 @@ def plan(
 ) -> None:
     """Show what a fleet file would change on each cluster.
 
-    Nothing is changed. Objects without Fairway's mark are never touched, only named when they are in the way.
+    Planning changes nothing. Fairway never touches objects that it does not manage; it lists those that
+    conflict with the fleet file.
     """
     fleet = read_fleet_text(file)
     with connect(context, url) as client:
@@ -79,10 +82,10 @@ class IncompletePlan(PermanentError):
 
     def __init__(self, plan: wire.Plan, cluster: str | None) -> None:
         first, *more = plan.failures
-        super().__init__(first.code, f"{first.cluster} has no plan: {first.message}", first.hint)
-        self.details = [f"{f.cluster} has none either: {f.message}" for f in more]
+        super().__init__(first.code, f"cannot plan {first.cluster}: {first.message}", first.hint)
+        self.details = [f"cannot plan {f.cluster}: {f.message}" for f in more]
         if plan.clusters and cluster is None:
-            self.details.append(f"others can be planned alone:  --cluster {plan.clusters[0].cluster}")
+            self.details.append(f"other clusters can be planned alone:  --cluster {plan.clusters[0].cluster}")
 
 
 def check_complete(plan: wire.Plan, cluster: str | None) -> None:
@@ -100,15 +103,15 @@ def _show_next_step(plan: wire.Plan, fleet: FleetText, file: str, out: Path | No
     if not all(o.forceable for o in objections) or any(r.refused for r in plan.removals):
         return
     against = bool(objections or confirmation_names(plan.removals))
-    force, how = (" --force", "If all of it is meant:") if against else ("", "Apply it with:")
+    force, how = (" --force", "If you want all of these changes:") if against else ("", "Apply it with:")
     if plan_file is not None:
         prompt = how if against else "Apply exactly this with:"
-        click.echo(f"\n{prompt}  fairway apply {plan_file}{force}", err=True)
+        click.echo(in_context(f"\n{prompt}  fairway apply {plan_file}{force}"), err=True)
     elif file == "-":
-        click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(plan)}", err=True)
+        click.echo(f"\nSave the plan to apply exactly this:  --out {suggested_name(plan)}", err=True)
     else:
-        click.echo(
+        steps = (
             f"\n{how}  fairway apply -f {file}{force}\n"
-            f"or keep exactly this:  fairway plan -f {file} --out {suggested_name(plan)}",
-            err=True,
+            f"or save exactly this plan:  fairway plan -f {file} --out {suggested_name(plan)}"
         )
+        click.echo(in_context(steps), err=True)

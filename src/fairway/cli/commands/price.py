@@ -12,7 +12,9 @@ from typing import Any, Final, TextIO
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.group import Group
 from fairway.cli.output.format import Format, Listing, count, output_option, show
 from fairway.cli.output.report import prices_view
 from fairway.cli.parameter import ParsedParam
@@ -54,25 +56,26 @@ _YEARS: Final = ParsedParam("years", _parse_years)
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   fairway price list
   fairway price owned --purchase 250000 --gpus 8 --lifetime 4y --power 700W --electricity 0.18
   fairway price points cloud-l40s prices.csv
-"""
+""",
 )
 def price() -> None:
-    """Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."""
+    """Show, compute and import GPU prices."""
 
 
 @price.command(
     "list",
-    epilog="\b\nExamples:\n  fairway price list             per pool: list, discount, commitments, spot\n",
+    epilog="\b\nExamples:\n  fairway price list             list price, discounts, commitments, spot\n",
 )
 @output_option
 @server_options
 def list_(*, output: Format, context: str | None, url: str | None) -> None:
-    """Show what each pool costs today."""
+    """List today's price of each pool."""
     with connect(context, url) as client:
         found = client.prices()
     show(Listing([found], prices_view(found)), output)
@@ -86,24 +89,35 @@ Examples:
       --pue 1.3 --electricity 0.18 --utilisation 70% --upkeep 12000 --interest 5% --currency EUR
 """
 )
-@click.option("--purchase", type=_MONEY, required=True, help="For all of them, with their servers.")
-@click.option("--gpus", type=click.IntRange(1, 10**6), required=True, help="How many GPUs it bought.")
-@click.option("--lifetime", type=_YEARS, required=True, metavar="4y", help="How long they are kept.")
-@click.option("--residual", type=_MONEY, default="0", help="What they still fetch then.  [0]")
-@click.option("--power", type=_WATTS, default="0", metavar="700W", help="A GPU's at work.  [0]")
-@click.option("--idle-power", type=_WATTS, default="0", metavar="W", help="A GPU's idle.  [0]")
-@click.option("--pue", type=_amount("a PUE"), default="1", help="What the building draws for each watt.  [1]")
-@click.option("--electricity", type=_amount("a price"), default="0", help="Per kWh.  [0]")
+@click.option(
+    "--purchase", type=_MONEY, required=True, help="Purchase price of all GPUs, including their servers."
+)
+@click.option("--gpus", type=click.IntRange(1, 10**6), required=True, help="Number of GPUs.")
+@click.option("--lifetime", type=_YEARS, required=True, metavar="4y", help="Years of use: 4y, 48mo or 1461d.")
+@click.option("--residual", type=_MONEY, default="0", help="Resale value at the end.  [default: 0]")
+@click.option("--power", type=_WATTS, default="0", metavar="700W", help="Power of a busy GPU.  [default: 0]")
+@click.option(
+    "--idle-power", type=_WATTS, default="0", metavar="W", help="Power of an idle GPU.  [default: 0]"
+)
+@click.option(
+    "--pue",
+    type=_amount("a PUE"),
+    default="1",
+    help="Power usage effectiveness of the data centre.  [default: 1]",
+)
+@click.option("--electricity", type=_amount("a price"), default="0", help="Price of a kWh.  [default: 0]")
 @click.option(
     "--utilisation",
     type=_amount("a part", "%"),
     default="100%",
     metavar="70%",
-    help="Part of the time they work.  [100%]",
+    help="Share of the time that GPUs are busy.  [default: 100%]",
 )
-@click.option("--upkeep", type=_MONEY, default="0", help="A year, for all of them.  [0]")
-@click.option("--interest", type=_amount("a rate", "%"), default="0%", help="A year's.  [0%]")
-@click.option("--currency", default="USD", show_default=True, help="Only for the text.")
+@click.option("--upkeep", type=_MONEY, default="0", help="Maintenance of all GPUs, per year.  [default: 0]")
+@click.option(
+    "--interest", type=_amount("a rate", "%"), default="0%", help="Interest rate per year.  [default: 0%]"
+)
+@click.option("--currency", default="USD", show_default=True, help="Currency to print.")
 def owned(
     *,
     purchase: Decimal,
@@ -115,9 +129,9 @@ def owned(
     upkeep: Decimal,
     **others: Any,
 ) -> None:
-    """Compute the price of an hour of a GPU that you bought, with its formula (TCO).
+    """Compute the price per GPU-hour of GPUs that you own, with its formula (TCO).
 
-    Needs no server. Put the price per GPU-hour into the fleet file: idle hours are then charged as such.
+    This needs no server. Put the result into the fleet file as the price of the pool.
     """
     from fairway.cost.owned import owned_price
 
@@ -132,7 +146,7 @@ def owned(
         **others,
     )
     click.echo(price.formula)
-    click.echo(f"\nin the fleet file:  price: {float(price.per_gpu_hour):.4f}", err=True)
+    click.echo(f"\nIn the fleet file:  price: {float(price.per_gpu_hour):.4f}", err=True)
 
 
 @price.command(
@@ -147,14 +161,14 @@ The file:
   2026-10-01T03:17:00Z,0.3995
 """
 )
-@click.argument("pool")
+@click.argument("pool", shell_complete=completion.pools)
 @click.argument("file", type=click.File(encoding="utf-8-sig"))
 @server_options
 def points(*, pool: str, file: TextIO, context: str | None, url: str | None) -> None:
-    """Add FILE, a series of prices per GPU-hour, to what is known of POOL's.
+    """Import a series of spot prices for a pool from a CSV file.
 
-    Each holds from its moment on until the next, in place of the list price. One of a moment that is there
-    already takes its place; months that are closed stay, and the difference lands in the next.
+    Each price applies from its time until the next one, instead of the list price. A price with the same time
+    replaces the earlier one. Closed months do not change; the difference is corrected in the next month.
     """
     found = list(_points(file))
     with connect(context, url) as client, spinner(f"sending {count(len(found), 'price')}"):

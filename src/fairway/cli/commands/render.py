@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
+from fairway.cli.group import Group
 from fairway.cli.output.format import count
 from fairway.cli.shared.fleet_file import file_option, read_fleet_text
 from fairway.cli.shared.installed_files import differences, read_installed
@@ -19,42 +21,52 @@ from fairway.telemetry.counters import FILE_NAME, counters_text
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   fairway render slurm -f fleet.yaml --cluster hpc --out slurm/
   fairway render alerts -f fleet.yaml --out alerts/
   fairway render counters --out /etc/dcgm-exporter
-"""
+""",
 )
 def render() -> None:
-    """Write files of an engine, or of Prometheus, that Fairway does not write itself."""
+    """Write configuration files for Slurm and Prometheus.
+
+    These are files that an administrator installs; Fairway does not write them to the clusters itself.
+    """
 
 
 @render.command(
     epilog="""\b
 Examples:
-  fairway render slurm -f fleet.yaml --cluster hpc              to read them
-  fairway render slurm -f fleet.yaml --cluster hpc --out DIR    to copy them to the controller
-  fairway render slurm -f fleet.yaml --cluster hpc --check  compare with /etc/slurm
+  fairway render slurm -f fleet.yaml --cluster hpc              print the files
+  fairway render slurm -f fleet.yaml --cluster hpc --out DIR    write them, to copy them
+  fairway render slurm -f fleet.yaml --cluster hpc --check      compare them with /etc/slurm
 """
 )
 @file_option(required=True)
-@click.option("--cluster", required=True, metavar="NAME", help="A Slurm cluster of the fleet.")
+@click.option(
+    "--cluster",
+    required=True,
+    metavar="NAME",
+    help="A Slurm cluster of the fleet.",
+    shell_complete=completion.clusters,
+)
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write to.  [prints them]",
+    help="Directory to write to.  [default: stdout]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace files of DIR that differ.")
-@click.option("--check", is_flag=True, help="Compare with installed files; exit with 1 if they differ.")
+@click.option("--overwrite", is_flag=True, help="Replace files in DIR that differ.")
+@click.option("--check", is_flag=True, help="Compare with the installed files; exit with 1 if they differ.")
 @click.option(
     "--installed",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("/etc/slurm"),
     show_default=True,
-    help="The folder of slurm.conf, for --check.",
+    help="Directory of slurm.conf, for --check.",
 )
 @server_options
 def slurm(
@@ -68,11 +80,11 @@ def slurm(
     context: str | None,
     url: str | None,
 ) -> None:
-    """Write what a Slurm cluster needs beside the policy: job_submit.lua and lines of slurm.conf.
+    """Write job_submit.lua and the lines of slurm.conf that a policy needs.
 
-    The script gives a plain `sbatch` its team's QOS list. Read the files; add the lines of slurm.conf to
-    yours, and copy the others beside it. slurm.conf includes fairway.conf. A site with a job_submit.lua of
-    its own installs fairway.lua instead and calls that: its first lines say how.
+    job_submit.lua gives each `sbatch` job the QOS of its team. Review the files, add the lines to your
+    slurm.conf, and copy the other files beside it; slurm.conf includes fairway.conf. If you already have a
+    job_submit.lua, install fairway.lua instead and call it as its first lines explain.
     """
     fleet = read_fleet_text(file)
     with connect(context, url) as client:
@@ -86,7 +98,7 @@ def slurm(
 @render.command(
     epilog="""\b
 Examples:
-  fairway render alerts -f fleet.yaml                                              to read them
+  fairway render alerts -f fleet.yaml                                              print the files
   fairway render alerts -f fleet.yaml --out DIR --fairway https://fairway.example.org
 """
 )
@@ -95,28 +107,28 @@ Examples:
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write to.  [prints them]",
+    help="Directory to write to.  [default: stdout]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace files of DIR that differ.")
+@click.option("--overwrite", is_flag=True, help="Replace files in DIR that differ.")
 @click.option(
     "--fairway",
     metavar="URL",
     default="http://127.0.0.1:8470",
     show_default=True,
-    help="Where Alertmanager reaches Fairway.",
+    help="URL at which Alertmanager reaches Fairway.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     default="/etc/alertmanager/fairway.token",
     show_default=True,
-    help="Alertmanager's file with a token of the role alerts.",
+    help="File with a token of the role alerts, on Alertmanager's host.",
 )
 def alerts(*, file: str, out: Path | None, overwrite: bool, fairway: str, token_file: str) -> None:
-    """Write Prometheus rules for the GPUs of each cluster, and an Alertmanager configuration.
+    """Write Prometheus alerting rules for GPUs, and an Alertmanager configuration.
 
-    Rules are written for each cluster with `telemetry:`, for the Prometheus that it names. Alertmanager sends
-    their alerts to Fairway, which knows whose job it is and where its team is reached. Asks no server.
+    There is a rule file for each cluster with `telemetry:` in the fleet file. Alertmanager sends the alerts
+    to Fairway, which adds the affected job and notifies its team. This needs no server.
     """
     given = read_fleet_text(file)
     fleet = parse_fleet(given.text, given.source, None if file == "-" else Path(file).absolute().parent)
@@ -135,21 +147,21 @@ def alerts(*, file: str, out: Path | None, overwrite: bool, fairway: str, token_
 @render.command(
     epilog="""\b
 Examples:
-  fairway render counters                                 to read it
-  fairway render counters --out /etc/dcgm-exporter        on every node with GPUs
+  fairway render counters                                 print the file
+  fairway render counters --out /etc/dcgm-exporter        on every GPU node
 """
 )
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write to.  [prints it]",
+    help="Directory to write to.  [default: stdout]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file of DIR that differs.")
+@click.option("--overwrite", is_flag=True, help="Replace a file in DIR that differs.")
 def counters(*, out: Path | None, overwrite: bool) -> None:
-    """Write the counters file of dcgm-exporter: every metric that Fairway reads.
+    """Write the counters file of dcgm-exporter, with every metric that Fairway reads.
 
-    Start dcgm-exporter with it as --collectors. Asks no server.
+    Pass the file to dcgm-exporter as --collectors. This needs no server.
     """
     _put({FILE_NAME: counters_text()}, out, overwrite=overwrite)
 
@@ -171,7 +183,7 @@ def _check(rendered: Mapping[str, str], folder: Path) -> None:
     """Print how the installed files differ. Exits with 1 if they do."""
     lines = differences(rendered, read_installed(folder))
     if not lines:
-        click.echo(f"{folder} has everything", err=True)
+        click.echo(f"All files in {folder} are up to date.", err=True)
         return
     click.echo("\n".join(lines))
     raise click.exceptions.Exit(1)

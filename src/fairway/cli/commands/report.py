@@ -12,8 +12,10 @@ from typing import Any, Final, cast
 import click
 from pydantic import BaseModel
 
+from fairway.cli import completion
 from fairway.cli.commands.report_reconcile import reconcile
 from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.group import Group
 from fairway.cli.output.format import (
     Format,
     Function,
@@ -72,7 +74,7 @@ def labels_param(allowed: Sequence[Label]) -> ParsedParam[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         labels = [x.strip() for x in text.split(",") if x.strip()]
         if not labels or any(label not in allowed for label in labels):
-            raise ValueError(f"{text!r}: say any of {', '.join(allowed)}, with commas between")
+            raise ValueError(f"{text!r}: use any of {', '.join(allowed)}, separated by commas")
         return tuple(dict.fromkeys(labels))
 
     return ParsedParam("labels", parse)
@@ -85,32 +87,39 @@ def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], F
         default=default,
         show_default=True,
         metavar="LABELS",
-        help=f"What rows are grouped by, with commas: {', '.join(allowed)}.",
+        help=f"Group rows by (comma-separated): {', '.join(allowed)}.",
     )
 
 
 def _report_options(function: Function) -> Function:
     function = _out_options([s.value for s in ReportFormat])(server_options(function))
     function = click.option(
-        "--most",
+        "--limit",
+        "most",
         type=click.IntRange(1, wire.MAX_ROWS),
         default=200,
         show_default=True,
-        help="Rows to show; what is beyond is summed up in one.",
+        metavar="N",
+        help="Show at most N rows, and the sum of the others in one.",
     )(function)
-    function = click.option("--pool", metavar="NAME", help="Only this pool.")(function)
+    function = click.option(
+        "--pool", metavar="NAME", help="Only this pool.", shell_complete=completion.pools
+    )(function)
     return click.option(
         "--window",
         default="30d",
         show_default=True,
-        metavar="TIME",
-        help="30d (today and the days before), 2026-10, 2026-10-15, or 2026-10-01..2026-10-15.",
+        metavar="WINDOW",
+        help="Time window: 7d, 2026-10, 2026-10-15, 2026-10-01..2026-10-15, today, last-week, this-month, …",
+        shell_complete=completion.windows,
     )(function)
 
 
 def _people_options(function: Function) -> Function:
     function = click.option("--user", metavar="LOGIN", help="Only this user.")(function)
-    return click.option("--team", metavar="NAME", help="Only this team and those inside it.")(function)
+    return click.option(
+        "--team", metavar="NAME", help="Only this team and its subteams.", shell_complete=completion.teams
+    )(function)
 
 
 def _out_options(shapes: Sequence[str]) -> Callable[[Function], Function]:
@@ -119,59 +128,61 @@ def _out_options(shapes: Sequence[str]) -> Callable[[Function], Function]:
             "--out",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write it there; .csv, .json, .parquet and .html say the shape.",
+            help="Write to this file; its suffix (.csv, .json, .parquet, .html) sets the format.",
         )(function)
         return click.option(
             "-o",
             "--output",
             type=click.Choice(list(shapes)),
-            help="table fits the terminal, html is one file to mail, the others are for programs.  [table]",
+            help="Output format; `html` is a single file with charts.  [default: table]",
         )(function)
 
     return add
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
-  fairway report cost                                       what each team cost in 30 days
-  fairway report usage --by team,slice                      GPU-hours, slice-seconds by profile
-  fairway report waste --window 7d                          what nobody used, and why
-  fairway report efficiency --by user                       what became of what was held
-  fairway report chargeback --month 2026-10                 what each team is charged
+  fairway report cost                                       cost by team, last 30 days
+  fairway report usage --by team,slice                      GPU-hours by team and MIG profile
+  fairway report waste --window last-week                   unused capacity, by reason
+  fairway report efficiency --by user                       busy and idle GPU-hours by user
+  fairway report chargeback                                 last month's charges by team
   fairway report cost --team nlp --by user -o html --out nlp.html
-"""
+""",
 )
 def report() -> None:
-    """Show what was used, how well, what it cost, what was wasted, and what each team is charged."""
+    """Report cost, usage, waste, efficiency and chargeback."""
 
 
 @report.command(
     epilog="""\b
 Examples:
-  fairway report cost                                         by team, 30 days
-  fairway report cost --by team,pool --window 2026-10         a month
-  fairway report cost --team nlp --by user,name --most 20     a team's dearest jobs
+  fairway report cost                                         by team, last 30 days
+  fairway report cost --by team,pool --window 2026-10
+  fairway report cost --team nlp --by user,name --limit 20    the most expensive jobs of a team
   fairway report cost --by day -o csv --out days.csv
-  fairway report cost --out october.html --window 2026-10     one file with plots, to mail
+  fairway report cost --out october.html --window 2026-10     one file with charts, to mail
 """
 )
 @_by_option("team", list(Label))
 @_people_options
 @_report_options
 def cost(**options: Any) -> None:
-    """Show what usage cost, with shares of what nobody used and of overhead.
+    """Report the cost of usage, including shares of unused capacity and overhead.
 
-    What nobody carries, by the fleet's cost rules, is a line of its own. Rows sum to the total.
+    Cost that no team pays, according to the cost rules of the fleet file, is a row of its own. The rows add
+    up to the total.
     """
-    _run(Client.report_cost, cost_view, "adding up what was used", **options)
+    _run(Client.report_cost, cost_view, "calculating cost", **options)
 
 
 @report.command(
     epilog="""\b
 Examples:
-  fairway report usage                                        GPU-hours by team, 30 days
-  fairway report usage --by team,slice                        slice-seconds of each MIG profile
+  fairway report usage                                        GPU-hours by team, last 30 days
+  fairway report usage --by team,slice                        slice-seconds by MIG profile
   fairway report usage --by user --team nlp --window 7d
   fairway report usage --by pool,day --window 2026-10 -o csv
 """
@@ -180,72 +191,78 @@ Examples:
 @_people_options
 @_report_options
 def usage(**options: Any) -> None:
-    """Show what was held: GPU-hours, slices by their part of the GPU, and slice-seconds.
+    """Report usage: GPU-hours, with slices as fractions of a GPU, and slice-seconds.
 
-    Running jobs count up to now; so do jobs made by sbatch or kubectl.
+    Running jobs count up to now. Jobs made with sbatch or kubectl count too.
     """
-    _run(Client.report_usage, usage_view, "adding up what was used", **options)
+    _run(Client.report_usage, usage_view, "calculating usage", **options)
 
 
 @report.command(
     epilog="""\b
 Examples:
-  fairway report waste                                        by pool, 30 days
+  fairway report waste                                        by pool, last 30 days
   fairway report waste --by pool,day --window 7d
-  fairway report waste -o wide                                the money for each reason too
+  fairway report waste -o wide                                also the cost of each reason
   fairway report waste --out waste.html
 """
 )
 @_by_option("pool", _PLACES)
 @_report_options
 def waste(**options: Any) -> None:
-    """Show what nobody used and what it cost: idle, fragmented, drained, down, unused commitments.
+    """Report unused capacity and its cost: idle, fragmented, drained, down, unused commitments.
 
-    Fragmented: free, but too few on each node for anything that waits. Where GPUs are measured, the used
-    hours are divided as well: busy, held but idle, poorly used, not measured; -o wide tells them by row.
+    Fragmented GPUs are free, but too few on each node for the jobs that are waiting. If GPU metrics are read,
+    the hours in use are divided as well: busy, held but idle, poorly used, not measured (-o wide: by row).
     """
-    _run(Client.report_waste, waste_view, "adding up what was not used", **options)
+    _run(Client.report_waste, waste_view, "calculating waste", **options)
 
 
 @report.command(
     epilog="""\b
 Examples:
-  fairway report efficiency                                   by team, 30 days
-  fairway report efficiency --by user --team nlp              who holds idle GPUs
-  fairway report efficiency --by name --window 7d             train-1, train-2 are train-*
-  fairway report efficiency --by pool -o wide                 memory, power, energy and CO2 too
+  fairway report efficiency                                   by team, last 30 days
+  fairway report efficiency --by user --team nlp              who holds idle GPUs?
+  fairway report efficiency --by name --window 7d             train-1 and train-2 count as train-*
+  fairway report efficiency --by pool -o wide                 also memory, power, energy and CO2
 """
 )
 @_by_option("team", list(Label))
 @_people_options
 @_report_options
 def efficiency(**options: Any) -> None:
-    """Show what became of the GPU-hours that were held: busy, poorly used, idle, not measured.
+    """Report how GPU-hours were used: busy, poorly used, idle or not measured.
 
-    The four add up to what was held; what nobody measured is never called idle. Poorly used: the GPU did
-    some work, and its engine waited for the rest of the time. Means are of the time that was measured.
+    The four add up to the GPU-hours that jobs held; unmeasured time never counts as idle. Poorly used means
+    that the GPU was busy for only part of the time. Averages cover the measured time only.
     """
-    _run(Client.report_efficiency, efficiency_view, "adding up what GPUs did", **options)
+    _run(Client.report_efficiency, efficiency_view, "calculating efficiency", **options)
 
 
 @report.command(
     epilog="""\b
 Examples:
-  fairway report chargeback --month 2026-10                   every team's statement
+  fairway report chargeback                                   last month, all teams
   fairway report chargeback --month 2026-10 --team nlp
   fairway report chargeback --month 2026-10 --out october.csv
-  fairway report chargeback --month 2026-10 --close           for good: later finds are November's
+  fairway report chargeback --month 2026-10 --close           final; later changes go to November
 """
 )
-@click.option("--month", required=True, metavar="YYYY-MM", help="Of the fleet's time zone.")
-@click.option("--team", metavar="NAME", help="Only this team and those inside it.")
-@click.option("--close", is_flag=True, help="Close it: it stays as it is told now. Operators and admins may.")
-@click.option("--yes", is_flag=True, help="Do not ask before closing.")
+@click.option(
+    "--month",
+    metavar="YYYY-MM",
+    help="Month in the fleet's time zone, or this-month.  [default: last-month]",
+)
+@click.option(
+    "--team", metavar="NAME", help="Only this team and its subteams.", shell_complete=completion.teams
+)
+@click.option("--close", is_flag=True, help="Close the month (operators and admins). This cannot be undone.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_out_options([s.value for s in ReportFormat if s is not ReportFormat.WIDE])
 @server_options
 def chargeback(
     *,
-    month: str,
+    month: str | None,
     team: str | None,
     close: bool,
     yes: bool,
@@ -254,17 +271,20 @@ def chargeback(
     context: str | None,
     url: str | None,
 ) -> None:
-    """Show what each team is charged for a month, line by line.
+    """Report the charges of a month by team.
 
-    A closed month is shown as it was told; what is found later is a correction in the next, with its month.
+    A closed month never changes; later findings become corrections in the next month.
     """
     if close and team:
-        raise click.UsageError("a month is closed for all teams: leave --team out")
+        raise click.UsageError("a month is closed for all teams: remove --team")
+    if close and month is None:
+        raise click.UsageError("name the month to close:  --month YYYY-MM")
+    month = month or "last-month"
     target = _target(output, out)
     with connect(context, url) as client:
         if close:
             _confirm(month, yes=yes)
-        with spinner(f"making the statements of {month}"):
+        with spinner(f"calculating the charges of {month}"):
             found = client.close_month(month) if close else client.statements(month, team)
     html = None
     if target.shape is ReportFormat.HTML:
@@ -294,7 +314,7 @@ def _run(
         if target.shape is ReportFormat.HTML:
             from fairway.cli.output.report_html import report_page
 
-            with spinner("drawing"):
+            with spinner("drawing charts"):
                 html = report_page(client, cast("CostFilters", filters), found)
     table = view(found, wide=target.shape is ReportFormat.WIDE)
     _show(found, table, report_records(found), target, html)
@@ -304,7 +324,7 @@ def _confirm(month: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"closing {month} cannot be undone: say --yes")
+        raise click.UsageError(f"closing {month} cannot be undone: confirm with --yes")
     click.confirm(f"Close {month} for good?", abort=True, err=True)
 
 
@@ -315,12 +335,12 @@ def _target(output: str | None, out: Path | None) -> ReportTarget:
     elif out is not None:
         found = _SUFFIXES.get(out.suffix.lower())
         if found is None:
-            raise click.UsageError(f"{out} does not say its shape: give -o csv, json, parquet or html")
+            raise click.UsageError(f"the format of {out} is unknown: add -o csv, json, parquet or html")
         shape = found
     else:
         shape = ReportFormat.TABLE
     if shape is ReportFormat.PARQUET and out is None and sys.stdout.isatty():
-        raise click.UsageError("parquet is not for a terminal: give --out FILE")
+        raise click.UsageError("parquet cannot be printed to a terminal: add --out FILE")
     return ReportTarget(shape, out)
 
 

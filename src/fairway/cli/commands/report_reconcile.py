@@ -42,7 +42,7 @@ _PAIR: Final = ParsedParam("pair", _parse_pair)
 @click.command(
     epilog="""\b
 Examples:
-  fairway report reconcile --bill cur.csv.gz        by each line's tag fairway-pool
+  fairway report reconcile --bill cur.csv.gz        match lines by the tag fairway-pool
   fairway report reconcile --bill cur.csv --map p4d.24xlarge=cloud-a100
   fairway report reconcile --bill cur.csv --map p5.48xlarge@us-east-1=cloud-h100
   fairway report reconcile --bill focus.csv --tag team-pool --all
@@ -54,10 +54,10 @@ Examples:
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="AWS Cost and Usage Report or FOCUS, CSV, also gzipped.",
+    help="AWS Cost and Usage Report or FOCUS file, as CSV or gzipped CSV.",
 )
 @click.option(
-    "--tag", default="fairway-pool", show_default=True, help="The tag whose value is a pool's name."
+    "--tag", default="fairway-pool", show_default=True, help="Tag whose value is the name of a pool."
 )
 @click.option(
     "--map",
@@ -65,19 +65,23 @@ Examples:
     type=_PAIR,
     multiple=True,
     metavar="WHAT=POOL",
-    help="An instance type, TYPE@REGION or resource id, and the pool it is of; may be repeated.",
+    help="Assign an instance type, TYPE@REGION or resource id to a pool (repeatable).",
 )
 @click.option(
-    "--gpus", type=_PAIR, multiple=True, metavar="TYPE=N", help="GPUs of an instance type that is not known."
+    "--gpus",
+    type=_PAIR,
+    multiple=True,
+    metavar="TYPE=N",
+    help="GPU count of an instance type that Fairway does not know (repeatable).",
 )
-@click.option("--all", "all_", is_flag=True, help="Also days on which both agree.")
+@click.option("--all", "all_", is_flag=True, help="Also show days on which both sides agree.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
-    help="How the comparison is shown.",
+    help="Output format.",
 )
 @server_options
 def reconcile(
@@ -91,9 +95,9 @@ def reconcile(
     context: str | None,
     url: str | None,
 ) -> None:
-    """Compare what capacity cost with a provider's bill, by pool and day, and name what is unexplained.
+    """Compare the cost of capacity with a provider's bill, by pool and day.
 
-    Exits with 1 if a line of the bill belongs to no pool or a pool's day is only on one side.
+    Exits with 1 if a line of the bill belongs to no pool, or if a day of a pool is on one side only.
     """
     with connect(context, url) as client, spinner(f"comparing with {bill.name}"):
         prices = client.prices()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.commands.apply import apply_planned, removal_options
 from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
@@ -12,16 +13,18 @@ from fairway.cli.shared.fleet_file import FleetText
 
 _EXAMPLES = """\b
 Examples:
-  fairway get revisions           which revisions there are, and where each is in force
-  fairway get fleet --revision 4  the fleet file as it was then
-  fairway rollback 4              plan it, show, ask, apply
-  fairway rollback 4 --yes        without asking, for scripts
+  fairway get revisions           list revisions, and where each is in force
+  fairway get fleet --revision 4  print a revision
+  fairway rollback 4              plan, confirm, apply
+  fairway rollback 4 --yes        without confirmation, for scripts
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("revision", type=click.IntRange(min=1), metavar="REVISION")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument(
+    "revision", type=click.IntRange(min=1), metavar="REVISION", shell_complete=completion.revisions
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @removal_options
 @server_options
 @output_option
@@ -35,10 +38,10 @@ def rollback(
     url: str | None,
     output: Format,
 ) -> None:
-    """Plan an old revision of the fleet file, and apply it.
+    """Plan and apply an earlier revision of the fleet file.
 
-    It is a plan and an apply like any other: what has come since is removed, and must be confirmed. The text
-    of the old revision becomes the newest one, and the history calls it a rollback.
+    Objects that were added since are removed, which you must confirm as in any other apply. The text of the
+    earlier revision becomes the newest revision, and the history records a rollback.
     """
     with connect(context, url) as client:
         fleet = FleetText(client.fleet_file(revision).text, f"revision {revision}")

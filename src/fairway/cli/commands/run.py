@@ -14,7 +14,8 @@ from typing import Any, Final
 import click
 from pydantic import BaseModel
 
-from fairway.cli.connect import connect, server_options
+from fairway.cli import completion
+from fairway.cli.connect import connect, connect_reader, server_options
 from fairway.cli.errors import INTERRUPTED
 from fairway.cli.output.faults import show_fault
 from fairway.cli.output.format import (
@@ -28,6 +29,7 @@ from fairway.cli.output.format import (
     show_lines,
     to_dicts,
 )
+from fairway.cli.output.messages import in_context
 from fairway.files import (
     Fault,
     JobReport,
@@ -41,7 +43,7 @@ from fairway.files import (
 from fairway.files.job.load import MAX_CHARACTERS
 from fairway.files.yaml import MappingNode
 from fairway.model.errors import PermanentError
-from fairway.model.job import JobSpec, JobState
+from fairway.model.job import JobSpec, JobState, parse_job_id
 from fairway.model.text import clean
 from fairway.wire import jobs as wire
 
@@ -49,27 +51,27 @@ _MAX_LISTED: Final = 20
 """The most jobs that are listed one by one; the rest are counted."""
 
 _FLAGS: Final = (
-    ("gpus", "GPUS", "GPUs on each node: A100-80GB:8, H100:8, 8, 40GB..80GB, 1g.10gb:2."),
-    ("name", "NAME", "What people call it."),
-    ("team", "NAME", "Whose job it is.  [your default team]"),
-    ("priority", "NAME", "One of the fleet's priorities.  [its default]"),
-    ("pool", "NAME", "Where it runs.  [Fairway picks, and says why]"),
-    ("nodes", "N", "How many nodes; they start together or not at all.  [1]"),
-    ("cpus", "N", "Cores on each node."),
-    ("memory", "64GB", "Memory on each node."),
-    ("time", "TIME", "The longest it may run: 72h, 90m, 1-12:00:00."),
-    ("image", "IMAGE", "What pods run on Kubernetes; Slurm has none."),
-    ("setup", "LINE", "A shell line before the command: 'module load cuda'."),
-    ("workdir", "FOLDER", "The folder it starts in; a relative one counts from here."),
-    ("array", "INDICES", "One task for each index: 0-99 or 1,3,5-7."),
-    ("retries", "N", "How often it comes back after a failure."),
-    ("together", "rack", "All its nodes in one rack, or it waits."),
+    ("gpus", "GPUS", "GPUs per node: 8, H100:8, A100-80GB:8, 40GB..80GB, 1g.10gb:2."),
+    ("name", "NAME", "Name of the job."),
+    ("team", "NAME", "Team to charge.  [default: your default team]"),
+    ("priority", "NAME", "Priority.  [default: the fleet's default]"),
+    ("pool", "NAME", "Pool to run in.  [default: Fairway chooses]"),
+    ("nodes", "N", "Number of nodes, which start together.  [default: 1]"),
+    ("cpus", "N", "CPU cores per node."),
+    ("memory", "64GB", "Memory per node."),
+    ("time", "TIME", "Time limit: 72h, 90m or 1-12:00:00."),
+    ("image", "IMAGE", "Container image (Kubernetes only)."),
+    ("setup", "LINE", "Shell line to run first: 'module load cuda'."),
+    ("workdir", "FOLDER", "Working directory; a relative path starts from the current directory."),
+    ("array", "INDICES", "Array job with one task per index: 0-99 or 1,3,5-7."),
+    ("retries", "N", "Number of retries after a failure."),
+    ("together", "rack", "Wait until all nodes fit into one rack."),
 )
 
 _LISTS: Final = (
-    ("tolerates", "WORD", "What it puts up with: preemption, spot. Again for more."),
-    ("after", "JOB[:WHEN]", "A job that must have ended first: ok, failed or ended. Again for more."),
-    ("env", "NAME=VALUE", "A variable of its environment. Again for more; no secrets."),
+    ("tolerates", "WORD", "Allow preemption or spot nodes (repeatable)."),
+    ("after", "JOB[:WHEN]", "Start after this job: `ok` (default), `failed` or `ended` (repeatable)."),
+    ("env", "NAME=VALUE", "Set an environment variable (repeatable). Not for secrets."),
 )
 
 _EXAMPLES = """\b
@@ -82,10 +84,10 @@ Examples:
 
 _SUBMIT_EXAMPLES = """\b
 Examples:
-  fairway submit job.yaml                          a job file; several jobs in it are several jobs
+  fairway submit job.yaml                          a job file with one or more jobs
   fairway submit train.sh                          a script with #SBATCH lines
-  fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags count before the file
-  fairway submit job.yaml --dry-run                what would be sent; could it ever run
+  fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags override the file
+  fairway submit job.yaml --dry-run                show the placement and what would be sent
   make-job | fairway submit -                      from a pipe
 """
 
@@ -113,10 +115,15 @@ class DryRunResult(BaseModel):
 
 def job_flags(function: Function) -> Function:
     """Add a flag for each key of a job file."""
+    complete = {"team": completion.teams, "pool": completion.pools, "after": completion.jobs}
     for name, metavar, about in reversed(_LISTS):
-        function = click.option(f"--{name}", multiple=True, metavar=metavar, help=about)(function)
+        function = click.option(
+            f"--{name}", multiple=True, metavar=metavar, help=about, shell_complete=complete.get(name)
+        )(function)
     for name, metavar, about in reversed(_FLAGS):
-        function = click.option(f"--{name}", metavar=metavar, help=about)(function)
+        function = click.option(f"--{name}", metavar=metavar, help=about, shell_complete=complete.get(name))(
+            function
+        )
     return function
 
 
@@ -140,11 +147,15 @@ def submit_options(function: Callable[..., None]) -> Callable[..., None]:
 
     decorated = server_options(output_option(collect))
     for option in (
-        click.option("--follow", is_flag=True, help="Show what it prints until it is over."),
-        click.option("--dry-run", is_flag=True, help="Say what would be sent and whether it could run."),
-        click.option("--key", metavar="KEY", help="Submitting again under the same key makes no second job."),
-        click.option("--as", "as_user", metavar="USER", help="Whose job it is; others' need an operator."),
-        click.option("--hold", is_flag=True, help="Keep it back until  fairway release."),
+        click.option(
+            "--follow", is_flag=True, help="Show the output until the job ends, and exit with its exit code."
+        ),
+        click.option(
+            "--dry-run", is_flag=True, help="Show the placement and what would be sent, without submitting."
+        ),
+        click.option("--key", metavar="KEY", help="Idempotency key: the same key never submits twice."),
+        click.option("--as", "as_user", metavar="USER", help="Submit for another user (operators only)."),
+        click.option("--hold", is_flag=True, help="Submit on hold, until `fairway release`."),
     ):
         decorated = option(decorated)
     return decorated
@@ -155,15 +166,17 @@ def submit_options(function: Callable[..., None]) -> Callable[..., None]:
 @job_flags
 @submit_options
 def run(options: SubmitOptions, *, command: tuple[str, ...], **flags: Any) -> None:
-    """Run a command on GPUs, wherever the fleet serves it best.
+    """Run a command on GPUs.
 
-    The command is run as it is, without a shell. Nothing of your own environment goes with it: name what it
-    needs by --env, --workdir, --setup or --image.
+    Fairway places the job in the pool where it starts soonest, unless you choose one. The command runs
+    without a shell and without your environment: pass what it needs with --env, --workdir, --setup or
+    --image.
     """
     if not flags.get("gpus"):
-        raise click.UsageError("say which GPUs:  --gpus A100-80GB:8, or just how many:  --gpus 1")
+        raise click.UsageError("choose GPUs with --gpus, such as --gpus 1 or --gpus A100-80GB:8")
     if not flags.get("name"):
         flags["name"] = name_of_command(command)
+    flags["after"] = _job_ids(flags["after"], options)
     report = check_flags(_flag_values(flags, command))
     for fault in report.warnings:
         show_fault(fault)
@@ -175,10 +188,11 @@ def run(options: SubmitOptions, *, command: tuple[str, ...], **flags: Any) -> No
 @job_flags
 @submit_options
 def submit(options: SubmitOptions, *, files: tuple[str, ...], **flags: Any) -> None:
-    """Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.
+    """Submit job files, #SBATCH scripts or Kubernetes Jobs.
 
-    All of them or, if one has a fault, none. What a flag says counts instead of what the file says.
+    Either all jobs are submitted or, if a file has an error, none. Flags override the values in the files.
     """
+    flags["after"] = _job_ids(flags["after"], options)
     overrides = _flag_values(flags)
     _submit(_jobs([_check_file(file, overrides) for file in files]), options)
 
@@ -202,6 +216,18 @@ def _flag_values(flags: Mapping[str, Any], command: Sequence[str] = ()) -> Mappi
     return tree
 
 
+def _job_ids(after: Sequence[str], options: SubmitOptions) -> tuple[str, ...]:
+    """Replace names and engine ids in the values of --after by ids, which the server looks up."""
+    found = []
+    for text in after:
+        word, colon, when = text.rpartition(":") if ":" in text else (text, "", "")
+        if parse_job_id(word) is None:
+            with connect_reader(options.context, options.url) as reader:
+                word = reader.job(word).id
+        found.append(f"{word}{colon}{when}")
+    return tuple(found)
+
+
 def _flag_error(fault: Fault) -> str:
     flag = fault.path.replace("[", ".").split(".")[0]
     return f"--{flag}: {fault.message} ({fault.hint})"
@@ -212,7 +238,7 @@ def _parse_env(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.UsageError(f"--env: {name} has no value (write {name}=VALUE)")
+            raise click.UsageError(f"--env {name} has no value; use {name}=VALUE")
         variables[name] = value
     return variables
 
@@ -243,15 +269,15 @@ def _jobs(reports: list[JobReport]) -> list[JobSpec]:
 def _submit(jobs: Sequence[JobSpec], options: SubmitOptions) -> None:
     """Submit the jobs, or with `--dry-run` show where they would be placed."""
     if options.follow and (options.dry_run or len(jobs) != 1 or jobs[0].array):
-        raise click.UsageError("--follow goes with exactly one job that is no array and is submitted")
+        raise click.UsageError("--follow needs exactly one job that is not an array, and no --dry-run")
     if options.follow and options.output not in (Format.TABLE, Format.WIDE):
-        raise click.UsageError("--follow shows what the job prints, which is neither JSON nor YAML")
+        raise click.UsageError("--follow cannot be combined with -o json or -o yaml")
     tasks = sum(len(job.array) or 1 for job in jobs)
     if tasks > wire.MAX_JOBS:
         raise PermanentError(
             "TooManyJobs",
-            f"these are {tasks:,} jobs with every task, and the most at once is {wire.MAX_JOBS:,}",
-            "submit fewer files at once, or split an array",
+            f"{tasks:,} jobs, counting array tasks, exceed the limit of {wire.MAX_JOBS:,} per submission",
+            "submit fewer files at once, or split the array",
         )
     specs = [wire.JobSpec.from_model(job) for job in jobs]
     if options.dry_run:
@@ -265,7 +291,7 @@ def _submit(jobs: Sequence[JobSpec], options: SubmitOptions) -> None:
     if options.follow:
         _follow(submitted[0], options)
     elif options.output in (Format.TABLE, Format.WIDE):
-        click.echo("\n" + _next_step(submitted, hold=options.hold), err=True)
+        click.echo("\n" + in_context(_next_step(submitted, hold=options.hold)), err=True)
 
 
 def _submitted_lines(jobs: Sequence[wire.SubmittedJob]) -> Iterator[ScreenLine]:
@@ -290,27 +316,29 @@ def _supply_text(placement: wire.Placement) -> str:
 
 def _next_step(jobs: Sequence[wire.SubmittedJob], *, hold: bool) -> str:
     if hold:
-        return f"Let it start with:  fairway release {' '.join(job.id for job in jobs[:_MAX_LISTED])}"
+        return f"Release it with:  fairway release {' '.join(job.id for job in jobs[:_MAX_LISTED])}"
     if len(jobs) > 1:
-        return "See how they go with:  fairway get jobs --mine"
+        return "List them with:  fairway get jobs --mine"
     (job,) = jobs
     if len(job.ids) > 1:
-        return f"See how its tasks go with:  fairway describe job {job.id}"
-    return f"See what it prints with:  fairway logs -f {job.id}"
+        return f"Show its tasks with:  fairway get jobs --array {job.id} --tasks"
+    return f"Follow its output with:  fairway logs -f {job.id}"
 
 
 def _follow(job: wire.SubmittedJob, options: SubmitOptions) -> None:
-    """Follow the job's log as `fairway logs -f` does. Exits with 1 unless the job succeeds."""
+    """Follow the job's log as `fairway logs -f` does. Exits with the job's exit code, or 1 if it has none."""
     from fairway.cli.shared.job_log import print_log
 
     with connect(options.context, options.url) as client:
         try:
             print_log(client, job.id, attempt=None, node=0, follow=True)
         except KeyboardInterrupt:
-            click.echo(f"\n{job.id} goes on; see it again with:  fairway logs -f {job.id}", err=True)
+            again = in_context(f"fairway logs -f {job.id}")
+            click.echo(f"\n{job.id} continues. Follow it again with:  {again}", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
-        if client.job(job.id).state is not JobState.DONE:
-            raise click.exceptions.Exit(1)
+        ended = client.job(job.id)
+    if ended.state is not JobState.DONE:
+        raise click.exceptions.Exit(ended.exit_code if ended.exit_code and 0 < ended.exit_code < 256 else 1)
 
 
 def _dry_run(jobs: Sequence[JobSpec], specs: Sequence[wire.JobSpec], options: SubmitOptions) -> None:

@@ -12,7 +12,7 @@ Examples:
   fairway schema job > job.schema.json
 
 \b
-Then let your editor complete and check the files, by this as their first line:
+Then put this line at the top of a file, so that your editor completes and checks it:
   # yaml-language-server: $schema=fleet.schema.json
 """
 
@@ -20,7 +20,7 @@ Then let your editor complete and check the files, by this as their first line:
 @click.command(epilog=_EXAMPLES)
 @click.argument("kind", type=click.Choice(["fleet", "job"]), default="fleet")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of fleet or job files, for editors."""
+    """Print the JSON Schema of fleet files or job files."""
     from fairway.files import fleet_schema, job_schema
 
     click.echo(json.dumps(fleet_schema() if kind == "fleet" else job_schema(), indent=2))

@@ -10,7 +10,7 @@ from fairway.cli.parameter import ParsedParam
 
 _EXAMPLES = """\b
 Examples:
-  fairway server -f examples/quickstart.yaml      a virtual cluster, nothing else needed
+  fairway server -f examples/quickstart.yaml      a simulated cluster, nothing else needed
   fairway server -f fleet.yaml --listen 127.0.0.1:9000
   FAIRWAY_DATABASE_URL=postgresql://… fairway server -f fleet.yaml
 \b
@@ -32,15 +32,19 @@ _ADDRESS = ParsedParam("listen", parse_address)
 
 @click.command(epilog=_EXAMPLES)
 @click.option("-f", "--file", metavar="FILE", type=click.Path(path_type=Path), help="The fleet file.")
-@click.option("--listen", type=_ADDRESS, metavar="HOST:PORT", help="Where the API answers.  [127.0.0.1:8470]")
 @click.option(
-    "--state-dir", metavar="DIR", help="What this server keeps on disk, e.g. the embedded PostgreSQL."
+    "--listen", type=_ADDRESS, metavar="HOST:PORT", help="Address of the API.  [default: 127.0.0.1:8470]"
 )
 @click.option(
-    "--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate chain."
+    "--state-dir", metavar="DIR", help="Directory for data of this server, such as the embedded PostgreSQL."
 )
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key.")
-@click.option("--insecure-listen", is_flag=True, help="Answer without TLS on an address others can reach.")
+@click.option(
+    "--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS certificate chain."
+)
+@click.option(
+    "--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TLS private key."
+)
+@click.option("--insecure-listen", is_flag=True, help="Allow a public address without TLS.")
 def server(
     *,
     file: Path | None,
@@ -50,10 +54,11 @@ def server(
     tls_key: Path | None,
     insecure_listen: bool,
 ) -> None:
-    """Run the server: observe the fleet and answer the API.
+    """Run the Fairway server.
 
-    Without FILE it serves the fleet it was given before. Without FAIRWAY_DATABASE_URL it starts a PostgreSQL
-    of its own. Ctrl-C stops it in good order, a second one at once.
+    The server watches the clusters, applies the policy and serves the API and the web pages. Without a fleet
+    file it uses the one that it was given before. Without FAIRWAY_DATABASE_URL it starts its own PostgreSQL.
+    Ctrl-C stops it gracefully, a second Ctrl-C immediately.
     """
     from fairway.cli.shared.local_context import announce
     from fairway.cli.shared.log import configure_logs

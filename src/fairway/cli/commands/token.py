@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from fairway.cli.connect import connect, server_options
+from fairway.cli.group import Group
 from fairway.cli.output.fleet import tokens_view
 from fairway.cli.output.format import Format, Listing, moment, output_option, show
 from fairway.cli.parameter import ParsedParam
@@ -25,15 +26,16 @@ def parse_lifetime(text: str) -> int:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   fairway token create grafana --role viewer --expires 90d > grafana.token
   fairway token list
   fairway token revoke grafana
-"""
+""",
 )
 def token() -> None:
-    """Make, list and revoke the tokens that open the API."""
+    """Create, list and revoke API tokens."""
 
 
 @token.command(
@@ -43,34 +45,34 @@ Examples:
   fairway token create dana --role operator
   fairway token create alice-laptop --role member --user alice
 \b
-Roles, each may do all that the ones before it may:
+Roles; each includes those before it:
   viewer     reads
-  member     submits jobs for its teams, reads and ends its own
-  lead       also reads, holds and ends other members' jobs of its teams
-  operator   runs the fleet
-  admin      decides who else may
+  member     submits jobs for its teams, and cancels and holds its own
+  lead       reads, cancels and holds all jobs of its teams
+  operator   operates the fleet: applies policy, changes all jobs
+  admin      manages tokens and sign-ins
 """
 )
 @click.argument("name")
-@click.option("--role", type=click.Choice([r.value for r in Role]), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice([r.value for r in Role]), required=True, help="Role of the token.")
 @click.option(
     "--user",
     metavar="LOGIN",
-    help="Whose it is, as the engines and the fleet file name them.  [as the token is called]",
+    help="Login of its user, as in the fleet file.  [default: the name of the token]",
 )
 @click.option(
     "--expires",
     type=ParsedParam("duration", parse_lifetime),
     metavar="TIME",
-    help="How long it lives, e.g. 12h or 90d.  [never ends]",
+    help="Lifetime, such as 12h or 90d.  [default: unlimited]",
 )
 @server_options
 def create(
     name: str, role: str, user: str | None, expires: int | None, context: str | None, url: str | None
 ) -> None:
-    """Make a token called NAME and print it, this once.
+    """Create a token and print it once.
 
-    The token goes to stdout, everything else to stderr, so that it can be sent straight to a file.
+    The token goes to stdout and all messages to stderr, so that you can redirect it to a file.
     """
     with connect(context, url) as client:
         token = client.create_token(name, Role(role), expires, user)
@@ -84,7 +86,7 @@ def create(
 @server_options
 @output_option
 def list_(context: str | None, url: str | None, output: Format) -> None:
-    """Show every token ever made, never their secrets."""
+    """List all tokens, including expired and revoked ones, without their secrets."""
     with connect(context, url) as client:
         found = client.tokens()
     show(Listing(found, tokens_view(found, datetime.now(UTC))), output)
@@ -94,7 +96,7 @@ def list_(context: str | None, url: str | None, output: Format) -> None:
 @click.argument("name")
 @server_options
 def revoke(name: str, context: str | None, url: str | None) -> None:
-    """End the life of the token called NAME, at once."""
+    """Revoke a token immediately."""
     with connect(context, url) as client:
         revoked = client.revoke_token(name)
     click.echo(f"revoked token {revoked.name}", err=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, TableView, count, supports_colour, table_lines
 from fairway.cli.output.jobs import JobGroup, group_jobs, with_unfollowed
@@ -27,27 +28,27 @@ _AROUND: Final = 9
 @click.command(
     epilog="""\b
 Examples:
-  fairway top                    until Ctrl-C, every two seconds
-  fairway top --cluster hpc      only one cluster
-  fairway top --once             one look, for pipes and scripts
+  fairway top                    refresh every two seconds, until Ctrl-C
+  fairway top --cluster hpc      one cluster
+  fairway top --once             print once, for pipes and scripts
 """
 )
-@click.option("--cluster", metavar="NAME", help="Only this cluster.")
-@click.option("--once", is_flag=True, help="Show it once; so it is without a terminal, too.")
+@click.option("--cluster", metavar="NAME", help="Only this cluster.", shell_complete=completion.clusters)
+@click.option("--once", is_flag=True, help="Print once and exit (default without a terminal).")
 @click.option(
     "--every",
     type=click.FloatRange(0.2, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to ask.",
+    help="Refresh interval.",
 )
 @server_options
 def top(*, cluster: str | None, once: bool, every: float, context: str | None, url: str | None) -> None:
-    """Show pools and jobs live, as they change.
+    """Show pools and jobs live.
 
-    For each pool: what is in use, how much of that is busy (in the last five minutes read), what is free and
-    wanted, and by which teams. Then jobs, running ones first.
+    For each pool: GPUs in use, how busy they were in the last five minutes, free GPUs, GPUs that jobs wait
+    for, and the teams that use it. Then jobs, running ones first.
     """
     with connect(context, url) as client:
         fleet = client.whoami().fleet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fairway.cli import completion
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, ScreenLine, output_option, show_document
 from fairway.client.client import Client
@@ -12,20 +13,20 @@ from fairway.client.client import Client
 @click.command(
     epilog="""\b
 Examples:
-  fairway get cordons                     what Fairway closed, and why
-  fairway uncordon gpu017                 open it again, once it is repaired
-  fairway uncordon gpu017 --cluster hpc   where two clusters have a node of that name
+  fairway get cordons                     list cordoned nodes, with the reason
+  fairway uncordon gpu017                 after it was repaired
+  fairway uncordon gpu017 --cluster hpc   if several clusters have a node of this name
 """
 )
-@click.argument("node")
-@click.option("--cluster", metavar="NAME", help="Its cluster; needed where several have such a node.")
+@click.argument("node", shell_complete=completion.nodes)
+@click.option("--cluster", metavar="NAME", help="Cluster of the node.", shell_complete=completion.clusters)
 @server_options
 @output_option
 def uncordon(node: str, cluster: str | None, context: str | None, url: str | None, output: Format) -> None:
-    """Open a node again that Fairway closed because of a broken GPU.
+    """Reopen a node that Fairway cordoned for a broken GPU.
 
-    What people closed by the engine's own tools they also open with those. An event that lasts does not close
-    the node again, a new one does.
+    Nodes that people drained or cordoned with the engine's own tools must be reopened with those tools.
+    Fairway cordons the node again if a new GPU error occurs.
     """
     with connect(context, url) as client:
         done = client.uncordon(cluster or _cluster(client, node), node)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fairway.cli.connect import connect, server_options
+from fairway.cli import completion
+from fairway.cli.connect import connect_reader, server_options
 from fairway.cli.output.format import Format, output_option, show_document, text_width
 from fairway.cli.output.jobs import why_lines
 
@@ -12,20 +13,21 @@ from fairway.cli.output.jobs import why_lines
 @click.command(
     epilog="""\b
 Examples:
-  fairway why 8f3k            each thing that keeps it from starting, with what helps
-  fairway why train-llm       by its name, if one job only has it
-  fairway why 8f3k -o json    for programs: reasons by their codes
+  fairway why 8f3k
+  fairway why train-llm       by name
+  fairway why hpc/1542        by Slurm job id
+  fairway why 8f3k -o json    with reason codes, for scripts
 """
 )
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completion.jobs)
 @server_options
 @output_option
 def why(job: str, context: str | None, url: str | None, output: Format) -> None:
-    """Say why a job waits, and what would help.
+    """Explain why a job is waiting and what would help.
 
-    JOB is an id, or a name that one job only has. Of a job that runs or is over it says where, since when
+    JOB is an id, a name or an engine id. For a running or finished job, this shows where it ran, for how long
     and how it ended.
     """
-    with connect(context, url) as client:
+    with connect_reader(context, url) as client:
         found = client.why(job)
     show_document(found, lambda: why_lines(found, text_width()), output)

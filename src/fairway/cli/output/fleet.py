@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, age, moment, number, price, since, span
-from fairway.client.contexts import Contexts
 from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
 from fairway.views.conditions import condition_text
-from fairway.wire import fleet as wire
-from fairway.wire import gpu_use as gpu_wire
+
+if TYPE_CHECKING:
+    from fairway.client.contexts import Contexts
+    from fairway.wire import fleet as wire
+    from fairway.wire import gpu_use as gpu_wire
 
 _STALE = " !"
 """Suffix of an age: the cluster does not respond, so this is its last known state."""
@@ -33,7 +36,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
     rows = [
         [
             c.name,
-            c.engine_version or c.engine.value,
+            c.engine_version or str(c.engine),
             _state(c),
             since(c.since, now),
             *_counts(c.gpus),
@@ -96,7 +99,7 @@ def pools_view(
                 pool.cluster,
                 pool.gpu,
                 kind,
-                pool.capacity.value,
+                str(pool.capacity),
                 *_counts(counts),
                 number(counts.waiting if counts else None),
                 _age(pool),

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any, Final, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
 
 import click
-from pydantic import BaseModel
 
 from fairway.cli.output.messages import fold, show_hint
 from fairway.model.text import clean, count, span
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 __all__ = ["UNKNOWN", "age", "count", "moment", "number", "price", "since", "span"]
 
@@ -42,6 +44,10 @@ class Format(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+
+
+DATA_FORMATS: Final = frozenset({Format.JSON, Format.YAML})
+"""Formats for programs, which show data as it is."""
 
 
 class Fit(Enum):
@@ -88,12 +94,16 @@ class TableView:
     """Rows to highlight because they need attention."""
 
 
+NO_TABLE: Final = TableView((), (), "", "")
+"""For output that is only data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Output in two forms: the data for programs, and its table for people."""
 
     data: Sequence[BaseModel]
-    view: TableView
+    view: TableView = NO_TABLE
 
 
 class ScreenLine(NamedTuple):
@@ -111,14 +121,14 @@ def output_option(function: Function) -> Function:
         type=click.Choice([f.value for f in Format]),
         default=Format.TABLE.value,
         show_default=True,
-        help="table fits the terminal, wide is never cut, json and yaml are for programs.",
+        help="Output format. `wide` shows more columns and never cuts them.",
         callback=lambda _ctx, _param, value: Format(value),
     )(function)
 
 
 def show(listing: Listing, output: Format) -> None:
     """Print data once, in the given format."""
-    if output in (Format.JSON, Format.YAML):
+    if output in DATA_FORMATS:
         click.echo(data_text(to_dicts(listing.data), output), nl=False)
     else:
         _show_table(listing.view, output)
@@ -126,8 +136,8 @@ def show(listing: Listing, output: Format) -> None:
 
 def show_document(document: BaseModel, lines: Callable[[], Sequence[ScreenLine]], output: Format) -> None:
     """Print one object once: as a document for programs, as lines for people."""
-    if output in (Format.JSON, Format.YAML):
-        click.echo(data_text(document.model_dump(mode="json"), output), nl=False)
+    if output in DATA_FORMATS:
+        click.echo(data_text(to_dicts([document])[0], output), nl=False)
     else:
         show_lines(lines())
     sys.stdout.flush()
@@ -143,8 +153,8 @@ def show_lines(lines: Sequence[ScreenLine], *, err: bool = False) -> None:
 
 
 def to_dicts(data: Sequence[BaseModel]) -> list[dict[str, Any]]:
-    """Convert models to JSON-compatible dictionaries."""
-    return [item.model_dump(mode="json") for item in data]
+    """Convert models to JSON-compatible dictionaries; the records of a Reader are such already."""
+    return [item if isinstance(item, dict) else item.model_dump(mode="json") for item in data]
 
 
 def data_text(data: Any, output: Format) -> str:

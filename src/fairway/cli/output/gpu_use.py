@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.cli.output.format import Column, Fit, ScreenLine, table
 from fairway.views.gpu_use import gpu_text, mark_text, memory_text, percent_text, watts_text
-from fairway.wire import gpu_use as wire
+
+if TYPE_CHECKING:
+    from fairway.wire import gpu_use as wire
 
 MAX_GPUS: Final = 32
 """GPUs that `describe` lists; those that differ from the others come first."""
@@ -72,7 +74,9 @@ def now_text(use: wire.Use) -> str:
 
 
 def _row(gpu: wire.GpuUse) -> list[str]:
-    now = gpu.latest or wire.Means()
+    from fairway.wire.gpu_use import Means
+
+    now = gpu.latest or Means()
     idle = gpu.idle_gpu_seconds / gpu.measured_gpu_seconds if gpu.measured_gpu_seconds else None
     pairs = ((now.engine, gpu.engine), (now.sm, gpu.sm), (now.tensor, gpu.tensor), (now.dram, gpu.dram))
     return [

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.cli.output.fleet import condition_notes
 from fairway.cli.output.format import UNKNOWN, Column, Fit, ScreenLine, TableView, count, folded, since, span
 from fairway.cli.output.gpu_use import USE_TITLES, use_cells
-from fairway.cli.output.messages import fold
+from fairway.cli.output.messages import fold, in_context
 from fairway.model.condition import ConditionType
 from fairway.model.job import JobState
 from fairway.model.text import clean
@@ -29,8 +29,10 @@ from fairway.views.jobs import (
     timeline,
 )
 from fairway.views.summary import cost_text, summary_lines
-from fairway.wire import fleet as fleet_wire
-from fairway.wire import jobs as wire
+
+if TYPE_CHECKING:
+    from fairway.wire import fleet as fleet_wire
+    from fairway.wire import jobs as wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def jobs_view(
         hint="ask for more:  fairway get jobs --all"
         if filtered
         else "submit one:  fairway run --gpus 1 -- nvidia-smi",
-        notes=[f"{limit_text}; more with  --most {10 * len(groups)}  or  --all"] if more else [],
+        notes=[f"{limit_text}; more with  --limit {10 * len(groups)}  or  --all"] if more else [],
         alarming=frozenset(i for i, g in enumerate(groups) if _alarming(g)),
     )
 
@@ -183,7 +185,7 @@ def job_lines(
         lines += [ScreenLine(), ScreenLine("Timeline (UTC)")]
         lines += [line for entry in entries for line in _entry_lines(entry, entries[0].at, width)]
     steps = next_step(job)
-    return [*lines, ScreenLine(), *(ScreenLine(text) for text in steps)] if steps else lines
+    return [*lines, ScreenLine(), *(ScreenLine(in_context(text)) for text in steps)] if steps else lines
 
 
 def _labelled(label: str, text: str, width: int | None) -> list[ScreenLine]:
@@ -217,7 +219,7 @@ def why_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
         lines.append(ScreenLine())
         lines += folded(reason.text + _evidence(reason), width)
         if reason.hint:
-            lines += folded(f"hint: {reason.hint}", width)
+            lines += folded(f"hint: {in_context(reason.hint)}", width)
     return lines + advice_lines(found, width)
 
 
@@ -238,7 +240,7 @@ def _diagnosis_lines(found: wire.Diagnosis, width: int | None) -> list[ScreenLin
     lines = folded(f"{found.text} ({found.code}, {found.confidence} confidence)", width, "yellow")
     for text in found.evidence:
         lines += folded(f"  {text}", width)
-    return lines + folded(f"hint: {found.hint}", width)
+    return lines + folded(f"hint: {in_context(found.hint)}", width)
 
 
 def _evidence(reason: wire.WhyReason) -> str:

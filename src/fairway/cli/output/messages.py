@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import click
+
+_WITHOUT_SERVER: Final = (
+    "completion",
+    "context",
+    "demo",
+    "help",
+    "ledger",
+    "login",
+    "schema",
+    "server",
+    "version",
+)
+_GROUPS: Final = ("export", "get", "price", "report", "session", "token")
+_COMMAND: Final = re.compile(
+    rf"\bfairway (?!(?:{'|'.join(_WITHOUT_SERVER)})\b)(?:(?:{'|'.join(_GROUPS)}) )?[a-z][a-z-]*(?![\w.])"
+)
 
 
 def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
@@ -19,9 +38,23 @@ def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
 
 
 def show_hint(hint: str) -> None:
-    """Print a hint after a blank line."""
+    """Print a hint after a blank line, with the commands in it for the same server."""
     click.echo(err=True)
-    print_labelled("hint:", "cyan", hint)
+    print_labelled("hint:", "cyan", in_context(hint))
+
+
+def in_context(text: str) -> str:
+    """Add the `--context` or `--url` of the running command to the commands in a text."""
+    running = click.get_current_context(silent=True)
+    return for_same_server(text, running.params) if running is not None else text
+
+
+def for_same_server(text: str, given: Mapping[str, object]) -> str:
+    """Add the given `context` or `url` to each command in a text that takes it."""
+    flags = [f"--{name} {shlex.quote(str(given[name]))}" for name in ("context", "url") if given.get(name)]
+    if not flags or flags[0] in text:
+        return text
+    return _COMMAND.sub(lambda found: f"{found[0]} {flags[0]}", text)
 
 
 def print_labelled(label_text: str, colour: str, text: str) -> None:

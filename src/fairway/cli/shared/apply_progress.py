@@ -15,6 +15,7 @@ from fairway.cli.errors import INTERRUPTED
 from fairway.cli.output.applies import outcome_lines
 from fairway.cli.output.fleet import condition_notes
 from fairway.cli.output.format import Format, show_document, text_width
+from fairway.cli.output.messages import in_context
 from fairway.client.client import Client
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.condition import ConditionType
@@ -36,10 +37,8 @@ def follow(client: Client, pending: wire.Apply, output: Format) -> None:
     try:
         _until_ended(client, pending)
     except KeyboardInterrupt:
-        click.echo(
-            f"\nthe server goes on with apply {pending.id}; look at it with:  fairway history {pending.id}",
-            err=True,
-        )
+        step = in_context(f"fairway history {pending.id}")
+        click.echo(f"\nThe server continues with apply {pending.id}. Follow it with:  {step}", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     ended = client.apply_detail(pending.id)
     show_document(ended, lambda: outcome_lines(ended, text_width()), output)
@@ -54,7 +53,7 @@ def _show_pending(client: Client, applied: Collection[str]) -> None:
     clusters = [c for c in client.clusters() if c.name in applied]
     notes = condition_notes(clusters, datetime.now(UTC), _AFTER_APPLY)
     if notes:
-        click.echo("\napplied, but not done:", err=True)
+        click.echo("\nApplied, but not complete:", err=True)
         click.echo("\n".join(f"  {line}" for line in notes), err=True)
 
 

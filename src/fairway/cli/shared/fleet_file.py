@@ -31,7 +31,7 @@ def file_option(*, required: bool) -> Callable[[Function], Function]:
         "--file",
         required=required,
         metavar="FILE",
-        help="The fleet file; - reads standard input.",
+        help="Fleet file; `-` reads stdin.",
     )
 
 

@@ -317,10 +317,10 @@ def test_more_than_fit_are_said_to_be_there(playing: Playing, capsys: pytest.Cap
         "/v1/jobs": page(_job(200), *tasks, _job(1), cursor="more"),
         "/v1/jobs/0002/tasks": {"tasks": 99, "counts": {"waiting": 90, "running": 9}},
     }
-    assert run(root, ["get", "jobs", "--most", "2"]) == 0
+    assert run(root, ["get", "jobs", "--limit", "2"]) == 0
     shown = capsys.readouterr()
     assert "train x99  9 running, 90 wait" in shown.out  # ages grow with the date, and columns with them
-    assert shown.err == "\nthe newest 2 lines; more with  --most 20  or  --all\n"
+    assert shown.err == "\nthe newest 2 lines; more with  --limit 20  or  --all\n"
 
 
 def test_json_is_every_job(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -410,15 +410,15 @@ def test_logs_follow_to_the_end(playing: Playing, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("verb", "changed", "unchanged", "said"),
     [
-        ("cancel", ["0001", "0002"], [], "cancelling 0001, 0002\n"),
-        ("hold", ["0001"], ["0002"], "holding 0001\n0002 is over, or already so\n"),
-        ("release", [], ["0001", "0002"], "0001, 0002 are over, or already so\n"),
-        ("cancel", ["0001", "0002", "0003"], [], "cancelling 0001, 0002 and 1 more task of the same array\n"),
+        ("cancel", ["0001", "0002"], [], "Cancelling 0001, 0002\n"),
+        ("hold", ["0001"], ["0002"], "Holding 0001\n0002 is already on hold or finished\n"),
+        ("release", [], ["0001", "0002"], "0001, 0002 are not on hold\n"),
+        ("cancel", ["0001", "0002", "0003"], [], "Cancelling 0001, 0002, 0003\n"),
         (
             "cancel",
             ["0008", "0009"],
             ["0002"],
-            "cancelling 2 tasks of the array\n0002 is over, or already so\n",
+            "Cancelling 0008, 0009\n0002 is already cancelled or finished\n",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_an_error_is_1_even_so(playing: Playing, fleet: Path, tmp_path: Path, sa
     assert run(root, ["plan", "-f", str(fleet), "--detailed-exitcode", "--out", str(out)]) == 1
     shown, error = said()
     assert shown.startswith("acme: 3 changes")
-    assert "error: cloud has no plan: no answer" in error and "--cluster hpc" in error
+    assert "error: cannot plan cloud: no answer" in error and "--cluster hpc" in error
     assert not out.exists()
 
 
@@ -204,7 +204,7 @@ def test_a_refusal_says_what_was_done_and_exits_1(playing: Playing, fleet: Path,
 def test_nobody_is_asked_off_a_terminal(playing: Playing, fleet: Path, said: Said) -> None:
     playing.plans(RAISED)
     assert run(root, ["apply", "-f", str(fleet)]) == 1
-    assert "error: there is no terminal to ask on" in said()[1]
+    assert "error: confirmation is needed, but there is no terminal" in said()[1]
     assert playing.sent("POST /v1/applies") == []
 
 
@@ -262,7 +262,7 @@ def test_a_plan_begins_with_what_it_removes(playing: Playing, fleet: Path, said:
         "  removes budget of nlp (120,000 a month)",
         "    needs --force, or the names when asked: cloud, nlp",
     ]
-    assert f"If all of it is meant:  fairway apply -f {fleet} --force" in err
+    assert f"If you want all of these changes:  fairway apply -f {fleet} --force" in err
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_leaving_does_not_stop_it(playing: Playing, fleet: Path) -> None:
     shown, error = watching.communicate(timeout=20)
     assert watching.returncode == 130
     assert "hpc: 1 of 2 changes made\n" in error
-    assert error.endswith("\nthe server goes on with apply 12; look at it with:  fairway history 12\n")
+    assert error.endswith("\nThe server continues with apply 12. Follow it with:  fairway history 12\n")
     assert "done" not in shown
 
 
@@ -487,7 +487,7 @@ def test_adopt(playing: Playing, fleet: Path, said: Said) -> None:
     ]
     playing.plans(NO_CHANGES)
     assert run(root, ["adopt", "hpc", "--all-in-the-way", "-f", str(fleet)]) == 0
-    assert said()[1].endswith("nothing is in the way on hpc\n")
+    assert said()[1].endswith("no object on hpc conflicts with the fleet file\n")
 
 
 def test_faults_of_the_file_are_shown_as_check_shows_them(playing: Playing, fleet: Path, said: Said) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 from fairway.cli.errors import run
 from fairway.cli.root import root
+from fairway.client.contexts import Context, Contexts, write_contexts
 from fairway.wire import jobs as wire
+from tests.unit.cli.commands.test_jobs import detail
 
 JOBS = Path(__file__).parents[4] / "examples/jobs"
 FREE = {"cluster": "hpc", "pool": "hpc-a100", "slice": None, "why": "hpc-a100 has 8 GPUs free"}
@@ -34,6 +36,8 @@ class Playing:
             "options": [FREE, FREE | {"pool": "hpc-mig", "slice": "1g.10gb", "why": "costs 0.20 an hour"}],
             "preview": "#!/bin/bash\nsrun python\x1b[31m train.py",
         }
+        self.job = detail(state="failed", exit_code=3)
+        self.log = {"attempt": 1, "text": "hello\n", "offset": 0, "next_offset": 6, "ended": True}
         playing = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,6 +50,9 @@ class Playing:
                     self.connection.close()
                     return
                 self._answer(playing.answer(self.path, body))
+
+            def do_GET(self) -> None:
+                self._answer(playing.log if "/log" in self.path else playing.job)
 
             def _answer(self, told: Any) -> None:
                 data = json.dumps(told).encode()
@@ -96,10 +103,39 @@ def test_run_says_where_it_went_why_and_what_is_next(
     assert run(root, ["run", "--gpus", "A100-80GB:8", "--", "python", "train.py", "--lr", "3e-4"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "train is job 8f00: hpc-a100 on hpc, because it has 8 GPUs free\n"
-    assert shown.err == "\nSee what it prints with:  fairway logs -f 8f00\n"
+    assert shown.err == "\nFollow its output with:  fairway logs -f 8f00\n"
     (job,) = playing.jobs
     assert (job["name"], job["command"]) == ("train", ["python", "train.py", "--lr", "3e-4"])
     assert job["gpus"] == {"count": 8, "model": "A100-80GB", "memory_gb": None, "slice": None}
+
+
+def test_a_dependency_is_named_by_id_engine_id_or_name(playing: Playing) -> None:
+    words = ["--after", "train-llm:ended", "--after", "hpc/1542", "--after", "8f3k"]
+    assert run(root, ["run", "--gpus", "1", *words, "--", "x"]) == 0
+    expected = [(playing.job["id"], "ended"), (playing.job["id"], "ok"), ("8f3k", "ok")]
+    assert [(a["job"], a["when"]) for a in playing.jobs[0]["after"]] == expected
+
+
+@pytest.mark.parametrize(("exit_code", "ours"), [(3, 3), (137, 137), (None, 1), (-9, 1), (0, 1)])
+def test_following_exits_with_the_exit_code_of_the_job(
+    playing: Playing, capsys: pytest.CaptureFixture[str], exit_code: int | None, ours: int
+) -> None:
+    playing.job = detail(state="failed", exit_code=exit_code)
+    assert run(root, ["run", "--gpus", "1", "--follow", "--", "x"]) == ours
+    assert capsys.readouterr().out.endswith("hello\n")
+    playing.job = detail(state="done", exit_code=0)
+    assert run(root, ["run", "--gpus", "1", "--follow", "--", "x"]) == 0
+
+
+def test_the_next_step_is_for_the_same_server(
+    playing: Playing, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url = f"http://127.0.0.1:{playing.server.server_port}"
+    write_contexts(tmp_path / "config" / "config.yaml", Contexts("a", (Context("a", url), Context("b", url))))
+    assert run(root, ["run", "--context", "b", "--gpus", "1", "--", "x"]) == 0
+    assert capsys.readouterr().err == "\nFollow its output with:  fairway logs --context b -f 8f00\n"
+    assert run(root, ["run", "--url", url, "--gpus", "1", "--", "x"]) == 0
+    assert f"fairway logs --url {url} -f 8f00" in capsys.readouterr().err
 
 
 def test_options_after_the_command_are_the_commands(playing: Playing) -> None:
@@ -134,20 +170,19 @@ def test_every_flag_reaches_the_server(playing: Playing, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--", "x"], "say which GPUs:  --gpus A100-80GB:8"),
+        (["run", "--", "x"], "choose GPUs with --gpus"),
         (["run", "--gpus", "1"], "missing argument '-- COMMAND...'"),
         (["run", "--gpus", "8xA100", "--", "x"], "--gpus: 8xA100 does not say which GPUs (write A100:8)"),
         (
             ["run", "--gpus", "1", "--nodes", "no", "--time", "9", "--", "x"],
             "(add the unit, e.g.  9h  or  9m)",
         ),
-        (["run", "--gpus", "1", "--env", "A", "--", "x"], "--env: A has no value (write A=VALUE)"),
-        (["run", "--gpus", "1", "--after", "!", "--", "x"], "--after: ! is not the id of a job"),
+        (["run", "--gpus", "1", "--env", "A", "--", "x"], "--env A has no value; use A=VALUE"),
         (
             ["run", "--gpus", "1", "--array", "0-1", "--follow", "--", "x"],
-            "--follow goes with exactly one job",
+            "--follow needs exactly one job",
         ),
-        (["run", "--gpus", "1", "--follow", "-o", "json", "--", "x"], "which is neither JSON nor YAML"),
+        (["run", "--gpus", "1", "--follow", "-o", "json", "--", "x"], "cannot be combined with -o json"),
         (["submit"], "missing argument 'FILE...'"),
     ],
 )
@@ -193,7 +228,7 @@ def test_submit_takes_every_form_in_one_request(playing: Playing, capsys: pytest
     ]
     shown = capsys.readouterr()
     assert "sweep is array 8f04 of 100 tasks: hpc-a100 on hpc, because it has 8 GPUs free\n" in shown.out
-    assert shown.err == "\nSee how they go with:  fairway get jobs --mine\n"
+    assert shown.err == "\nList them with:  fairway get jobs --mine\n"
 
 
 def test_flags_count_before_the_file(playing: Playing) -> None:
@@ -240,13 +275,13 @@ def test_output_for_programs(playing: Playing, capsys: pytest.CaptureFixture[str
 def test_more_jobs_than_one_request_takes(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = str(JOBS / "sweep.yaml")
     assert run(root, ["submit", sweep, sweep, "--array", "0-5999"]) == 1
-    assert capsys.readouterr().err.startswith("error: these are 12,000 jobs with every task")
+    assert capsys.readouterr().err.startswith("error: 12,000 jobs, counting array tasks, exceed")
     assert playing.asked == []
 
 
 def test_a_held_job_says_how_to_release_it(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, ["run", "--gpus", "1", "--hold", "--", "x"]) == 0
-    assert capsys.readouterr().err == "\nLet it start with:  fairway release 8f00\n"
+    assert capsys.readouterr().err == "\nRelease it with:  fairway release 8f00\n"
 
 
 def test_a_dry_run_shows_what_would_be_sent(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:

@@ -429,7 +429,7 @@ def test_the_price_of_owned_gpus_shows_its_formula() -> None:
     said = owned("--purchase", "250,000", "--gpus", "8", "--lifetime", "4y")
     assert "250,000" in said
     assert "0.8912" in said  # 250000 ÷ (8 × 4 × 8766)
-    assert "in the fleet file:  price: 0.8912" in said
+    assert "In the fleet file:  price: 0.8912" in said
     more = owned(
         *("--purchase", "250000", "--gpus", "8", "--lifetime", "48mo", "--power", "700W", "--pue", "1.3"),
         *("--electricity", "0.18", "--utilisation", "70%", "--currency", "EUR"),

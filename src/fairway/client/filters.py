@@ -1,0 +1,46 @@
+"""Define the filters of a list of jobs, and their query parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TypedDict
+
+
+class Filters(TypedDict, total=False):
+    """The filters of a list of jobs. A filter that is left out or None does not apply."""
+
+    cluster: str | None
+    team: str | None
+    user: str | None
+    states: Iterable[str]
+    """States by name; `open` and `ended` are groups of states."""
+    pool: str | None
+    name: str | None
+    node: str | None
+    """The node on which they run now."""
+    array: str | None
+    """Any task of the array."""
+    native: bool | None
+    since: datetime | None
+    """Submitted then or later."""
+    until: datetime | None
+    """Submitted before."""
+
+
+def job_params(filters: Filters, limit: int) -> list[tuple[str, str]]:
+    """Return the query parameters of a list of jobs, `limit` on a page."""
+    native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
+    params: list[tuple[str, object]] = [
+        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "node", "array")),
+        *(("state", str(state)) for state in filters.get("states", ())),
+        ("native", None if native is None else str(native).lower()),
+        ("since", _zulu(since) if since else None),
+        ("until", _zulu(until) if until else None),
+        ("limit", limit),
+    ]
+    return [(key, str(value)) for key, value in params if value is not None]
+
+
+def _zulu(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
