@@ -1,13 +1,13 @@
-"""Writes the reference from the tables in the code: `make reference`. A test fails when a page is out of date."""
+"""Generate the reference from the code: `make reference`. A test fails when a page is out of date."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
+import yaml
+
 from docs.reference import code_pages, command_pages, shapes
-from fairway import __version__
 from fairway.api import load
 from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
@@ -18,14 +18,13 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
 
 HERE = Path(__file__).parent
-CHART = HERE.parents[1] / "deploy/helm/fairway/Chart.yaml"
 FLEET_FILE = (
-    "Every key. `NAME` is a name of your own. How they are used: [Say who shares the fleet](../guides/fleet-file.md); `fairway check -f FILE` finds "
-    "every fault, `fairway schema` writes the JSON Schema for editors."
+    "All keys of the fleet file. `NAME` is a name of your choice. See [Write a fleet file](../guides/fleet-file.md) for examples. `fairway check -f FILE` "
+    "finds all errors in a file; `fairway schema` prints the JSON Schema for editors."
 )
 JOB_FILE = (
-    "Every key. How they are used: [Run jobs](../guides/jobs.md); `fairway check -f FILE` finds every fault, `fairway schema job` writes the JSON "
-    "Schema for editors."
+    "All keys of a job file. See [Run jobs](../guides/jobs.md) for examples. `fairway check -f FILE` finds all errors in a file; `fairway schema job` "
+    "prints the JSON Schema for editors."
 )
 NOTE = "<!-- made by `make reference` from the code; edit there -->\n\n"
 
@@ -34,9 +33,9 @@ def settings() -> str:
     rows = "".join(f"| `{s.name}` | `{s.variable}` | {s.default} | {s.help} |\n" for s in SETTINGS)
     return (
         f"# Settings of the server\n\n{NOTE}"
-        "A flag wins over the environment, the environment over the config file (`~/.config/fairway/server.yaml`, or the "
-        "file that `FAIRWAY_CONFIG` names), the file over the default.\n\n"
-        f"| setting | variable | default | what it is |\n|---|---|---|---|\n{rows}"
+        "An option overrides the environment, the environment overrides the configuration file (`~/.config/fairway/server.yaml`, or the "
+        "file in `FAIRWAY_CONFIG`), and the file overrides the default.\n\n"
+        f"| setting | variable | default | description |\n|---|---|---|---|\n{rows}"
     )
 
 
@@ -47,18 +46,18 @@ def metrics() -> str:
     )
     return (
         f"# Metrics\n\n{NOTE}"
-        "`GET /metrics` needs a viewer's token. In Prometheus: `authorization: { credentials_file: … }`.\n\n"
-        f"| metric | kind | labels | what it tells |\n|---|---|---|---|\n{rows}"
+        "`GET /metrics` requires a viewer token. In Prometheus, set `authorization: { credentials_file: … }`.\n\n"
+        f"| metric | type | labels | description |\n|---|---|---|---|\n{rows}"
     )
 
 
 def faults() -> str:
     rows = "".join(f"| `{code.value}` | {code.explanation} |\n" for code in FaultCode)
     return (
-        f"# Faults of a file\n\n{NOTE}"
-        "What can be wrong with a fleet file, a job file, a script or a manifest. `fairway check -o json` gives the code of "
-        "each fault; codes are stable.\n\n"
-        f"| code | what it means |\n|---|---|\n{rows}"
+        f"# File errors\n\n{NOTE}"
+        "Errors and warnings for fleet files, job files, scripts and manifests. `fairway check -o json` returns the code of "
+        "each one; codes are stable.\n\n"
+        f"| code | meaning |\n|---|---|\n{rows}"
     )
 
 
@@ -71,18 +70,28 @@ def gpu_types() -> str:
     )
     return (
         f"# GPU types\n\n{NOTE}"
-        "Behind each MIG profile stands its part of the GPU (its share of memory slices, see ADR 0011). A type that is "
-        "missing is described in the fleet file under `gpu_types`.\n\n"
+        "The number after each MIG profile is its part of the GPU (its share of memory slices, see ADR 0011). Define other "
+        "types in the fleet file under `gpu_types`.\n\n"
         f"| name | memory | MIG profiles |\n|---|---|---|\n{rows}"
     )
 
 
-def chart() -> str:
-    """The Helm chart with the version of the package, in the form that Helm wants for pre-releases."""
-    semantic = re.sub(r"\.?(dev|rc)(\d+)$", r"-\1.\2", __version__)
-    text = CHART.read_text(encoding="utf-8")
-    text = re.sub(r"^version: .*$", f"version: {semantic}", text, flags=re.MULTILINE)
-    return re.sub(r"^appVersion: .*$", f"appVersion: {__version__}", text, flags=re.MULTILINE)
+def glossary() -> str:
+    loaded = yaml.safe_load((HERE / "glossary.yaml").read_text(encoding="utf-8"))
+    parts = [
+        f"# Glossary\n\n{NOTE}",
+        "One term for each concept, in the command line, the API, the pages and these docs.\n",
+    ]
+    for subject, terms in loaded["terms"].items():
+        parts.append(f"\n## {subject}\n\n| term | meaning | instead of |\n|---|---|---|\n")
+        parts += [
+            f"| **{term}** | {t['means']} | {', '.join(t['not']) or '–'} |\n" for term, t in terms.items()
+        ]
+    parts.append(
+        "\n## Retired phrases\n\nA test fails if a text that users read has one of these.\n\n| phrase | write |\n|---|---|\n"
+    )
+    parts += [f"| {r['phrase']} | {r['write']} |\n" for r in loaded["retired"]]
+    return "".join(parts)
 
 
 def pages() -> dict[Path, str]:
@@ -93,11 +102,11 @@ def pages() -> dict[Path, str]:
         HERE / "metrics.md": metrics(),
         HERE / "faults.md": faults(),
         HERE / "gpu-types.md": gpu_types(),
+        HERE / "glossary.md": glossary(),
         HERE / "openapi.json": described,
         HERE / "api.md": shapes.api_page(NOTE, json.loads(described)),
-        HERE / "fleet-file.md": shapes.file_page("The fleet file", FLEET_FILE, NOTE, fleet_schema()),
-        HERE / "job-file.md": shapes.file_page("The job file", JOB_FILE, NOTE, job_schema()),
-        CHART: chart(),
+        HERE / "fleet-file.md": shapes.file_page("Fleet file", FLEET_FILE, NOTE, fleet_schema()),
+        HERE / "job-file.md": shapes.file_page("Job file", JOB_FILE, NOTE, job_schema()),
         **code_pages.pages(NOTE),
         **command_pages.pages(NOTE),
         HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",

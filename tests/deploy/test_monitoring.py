@@ -189,7 +189,7 @@ def test_a_real_prometheus_answers_every_query(prometheus: Instance) -> None:
     answers = [(where, asked(prometheus, expr)) for where, expr in queries()]  # none is refused
     silent = {where for where, _ in answers} - {where for where, found in answers if found}
     assert silent - set(alerts()) <= QUIET
-    # Of the few requests so far a single slow one is a twentieth; an alert fires if it stays so for minutes.
+    # Of the few requests so far a single slow one is a twentieth; an alert fires if it continues for minutes.
     until(lambda: not pending(prometheus), 240, f"the end of {pending(prometheus)}", pause=1)
 
 

@@ -85,7 +85,7 @@ class AccessRule:
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise _unauthorized(
-                "TokenMissing", "this needs a token", "fairway context list  shows which token is used"
+                "TokenMissing", "a token is required", "fairway context list  shows which token is used"
             )
         token = await find_token(request, secret)
         if token is None:
@@ -93,7 +93,7 @@ class AccessRule:
                 "TokenNotValid",
                 "this token is unknown, expired or revoked",
                 "fairway context list  shows which one is used;"
-                " an admin makes new ones:  fairway token create",
+                " an admin creates new ones:  fairway token create",
             )
         if token.last_used_at is None or datetime.now(UTC) - token.last_used_at > _USE_NOTED_EVERY:
             ledger: Ledger = request.app.state.ledger

@@ -55,6 +55,6 @@ def _bad_cursor() -> ApiError:
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "InvalidCursor",
-        "this cursor does not come from this list",
-        "leave cursor out to start again, then pass next_cursor on as it is",
+        "the cursor does not belong to this list",
+        "omit cursor to start again, then pass next_cursor unchanged",
     )

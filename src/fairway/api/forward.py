@@ -132,7 +132,7 @@ async def _parts(answered: httpx2.Response) -> AsyncIterator[bytes]:
     except httpx2.HTTPError as error:
         raise TemporaryError(
             "EngineServerAway",
-            f"the server with the engines stopped in the middle of an answer ({type(error).__name__})",
+            f"the server that queries the clusters stopped during a response ({type(error).__name__})",
             "ask again",
         ) from error
 
@@ -152,8 +152,8 @@ def _away() -> ApiError:
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "EngineServerAway",
-        "the server that asks the clusters does not answer this one",
-        f"nothing was done; try again in {_RETRY_SECONDS} s. What is in the ledger is still answered",
+        "the server that queries the clusters is not reachable",
+        f"nothing was done; try again in {_RETRY_SECONDS} s. Data of the ledger is still available",
         headers={"Retry-After": str(_RETRY_SECONDS)},
     )
 
@@ -162,6 +162,6 @@ def _silent() -> ApiError:
     return ApiError(
         HTTPStatus.GATEWAY_TIMEOUT,
         "EngineServerSilent",
-        "the server that asks the clusters got the request, and did not answer in time",
-        "it may have been done: look before you send it again, or send it with the same key",
+        "the server that asks the clusters got the request, and did not respond in time",
+        "it may have been carried out: check before you repeat it, or repeat it with the same key",
     )

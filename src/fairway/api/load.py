@@ -159,7 +159,7 @@ class RequestQueue:
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "ServerBusy",
-            f"the server has too many requests of this kind: {self.running} run and {self.waiting} wait",
+            f"the server is busy with requests of this kind: {self.running} run and {self.waiting} wait",
             f"nothing was done; try again in {seconds} s, as Retry-After says",
             headers={"Retry-After": str(seconds)},
         )

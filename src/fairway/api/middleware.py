@@ -138,8 +138,8 @@ def _check_target_length(scope: Scope) -> None:
         raise ApiError(
             HTTPStatus.REQUEST_URI_TOO_LONG,
             "TargetTooLong",
-            f"path and query are longer than {MAX_TARGET_BYTES} bytes",
-            "ask for less at once, and follow next_cursor",
+            f"the URL is longer than {MAX_TARGET_BYTES} bytes",
+            "request fewer items at a time, and follow next_cursor",
         )
 
 
@@ -200,7 +200,7 @@ def _body_too_large(limit: int) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "BodyTooLarge",
-        f"the body is larger than {limit} bytes",
+        f"the request body is larger than {limit} bytes",
         "send less",
         headers={"Connection": "close"},
     )

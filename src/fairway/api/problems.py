@@ -76,8 +76,8 @@ def as_api_error(error: Exception) -> ApiError:  # noqa: PLR0911 - one for each 
             return ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "InternalError",
-                "the server failed in a way it did not foresee",
-                "look for the request_id in the server's log, and report it as a defect",
+                "internal error: this is a bug",
+                "please report it, with the lines of the server's log that have this request_id",
             )
 
 
@@ -158,7 +158,7 @@ def _from_routing(error: HTTPException) -> ApiError:
             allowed = headers.get("Allow", headers.get("allow", ""))
             hint = f"use {allowed}" if allowed else "GET /openapi.json lists all paths and their methods"
             return ApiError(
-                status, "MethodNotAllowed", "this path does not know that method", hint, headers=headers
+                status, "MethodNotAllowed", "the path does not support this method", hint, headers=headers
             )
         case _:
             return ApiError(

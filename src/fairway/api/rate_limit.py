@@ -60,8 +60,8 @@ class WrongTokenLimiter:
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "TooManyWrongTokens",
-                "too many wrong tokens came from this address, and this one is not valid either",
-                "use a token that is valid:  fairway context list  shows which is used",
+                "too many invalid tokens came from this address, and this one is invalid too",
+                "use a valid token:  fairway context list  shows which one is used",
                 headers={"Retry-After": "60"},
             )
 
@@ -94,7 +94,7 @@ class OpenRequests:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "TooManyRequests",
-                f"{total} requests are being answered, {self._of_address[address]} of them from this address",
+                f"{total} requests are in progress, {self._of_address[address]} from this address",
                 "try again in a few seconds",
                 headers={"Retry-After": "5", "Connection": "close"},
             )

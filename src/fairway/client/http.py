@@ -150,7 +150,7 @@ class ApiCodec:
     def unreachable(self, error: Exception) -> FairwayError:
         """Return the error for a request that got no response."""
         slow = isinstance(error, httpx2.TimeoutException)
-        why = "it did not answer in time" if slow else str(error) or type(error).__name__
+        why = "it did not respond in time" if slow else str(error) or type(error).__name__
         return ServerUnreachable(
             "ServerUnreachable",
             f"no server answers at {self.url}: {why}",
@@ -159,7 +159,7 @@ class ApiCodec:
 
     def endless(self, path: str) -> FairwayError:
         """Return the error for a list whose pages never end."""
-        return ServerRefused("EndlessList", f"{self.url}{path} never ends", "report it as a defect")
+        return ServerRefused("EndlessList", f"{self.url}{path} never ends", "report it as a bug")
 
     def refused(self, response: httpx2.Response) -> FairwayError:
         """Return the error that an unsuccessful response reports."""

@@ -183,7 +183,7 @@ class LeasedLoop:
         timed_out = TemporaryError(
             "StepTimedOut",
             f"one round of {self.name} on cluster {self.cluster} took longer than {limit or 0:g} s",
-            "look whether the cluster answers slowly:  fairway get clusters",
+            "check whether the cluster responds slowly:  fairway get clusters",
         )
         async with time_limit(limit, timed_out):
             await self._step(lease)
@@ -222,5 +222,5 @@ def _lost(lease: Lease) -> LeaseLost:
     return LeaseLost(
         "LeaseLost",
         f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) was not renewed in time",
-        "nothing to do: the server that holds it now carries on",
+        "nothing to do: another server has taken over",
     )

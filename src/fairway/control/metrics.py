@@ -71,7 +71,7 @@ LAG: Final = Metric(
     ("cluster",),
 )
 SEEN: Final = Metric(
-    "fairway_mirror_jobs_total", "counter", "Changed jobs that a cluster's engine told of.", ("cluster",)
+    "fairway_mirror_jobs_total", "counter", "Changed jobs that a cluster's engine reported.", ("cluster",)
 )
 DOUBLES: Final = Metric(
     "fairway_mirror_doubles_total",
@@ -93,7 +93,8 @@ USED: Final = Metric(
 TAKEN_BACK: Final = Metric(
     "fairway_taken_back_device_seconds_total",
     "counter",
-    "What of that was found not to have been held after all: an engine told later.",
+    "Device-seconds that were metered and then corrected, because the engine reported later that they "
+    "were not held.",
     ("cluster", "pool", "slice", "team"),
 )
 CAPACITY: Final = Metric(

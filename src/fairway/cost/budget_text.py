@@ -54,14 +54,14 @@ class SpentBudget:
 
 
 def spent_text(budget: SpentBudget) -> str:
-    """Format e.g. `team nlp has spent 1,204 of its 1,200 USD budget for November; only low jobs …`."""
+    """Format e.g. `Team nlp has spent 1,204 of its 1,200 USD budget for November; only low jobs …`."""
     what = "its"
     if budget.shows_amounts:
         spent = money_text(budget.spent, like=budget.amount)
         amount = money_text(Fraction(budget.amount), like=budget.amount)
         what = f"{spent} of its {amount} {budget.currency}"
     return (
-        f"team {budget.team} has spent {what} budget for "
+        f"Team {budget.team} has spent {what} budget for "
         f"{period_text(budget.period, budget.every)}; {starts_text(budget)} until {day_text(budget.until)}"
     )
 
@@ -69,13 +69,13 @@ def spent_text(budget: SpentBudget) -> str:
 def starts_text(budget: SpentBudget) -> str:
     """Describe which jobs still start under the budget's hold."""
     if budget.hold is Hold.STOP:
-        return "nothing of it starts"
+        return "no jobs start"
     return f"only {budget.low or 'low'} jobs start"
 
 
 def spent_hint(budget: SpentBudget) -> str:
     """Return a hint on how to get jobs started again."""
-    raise_it = f"raise  budget.amount  of {budget.team} in the fleet file and  fairway apply"
+    raise_it = f"raise  budget.amount  of {budget.team} in the fleet file and run  fairway apply"
     if budget.hold is Hold.STOP:
         return raise_it
     return f"{raise_it}, or submit with  --priority {budget.low or 'low'}"

@@ -153,8 +153,8 @@ _KUEUE: Final = {
 _TOTAL_NODES: Final = re.compile(r"Total nodes: (\d+)")
 _EXCLUDED: Final = re.compile(r'(\w+)(?: "([^"]*)")?: (\d+)')
 _EXCLUDED_TEXTS: Final = {
-    "taint": "{count} with the taint {name}, which it does not tolerate",
-    "nodeSelector": "{count} without a label that it selects nodes by",
+    "taint": "{count} with the taint {name}, which the job does not tolerate",
+    "nodeSelector": "{count} without a label of its node selector",
     "affinity": "{count} outside its node affinity",
     "resource": "{count} with too few free {name}",
 }
@@ -242,7 +242,7 @@ def topology_text(message: str) -> str:
         _EXCLUDED_TEXTS.get(kind, "{count} by {kind} {name}").format(kind=kind, name=name, count=count)
         for kind, name, count in excluded
     ]
-    return f"Kueue leaves out of {total} nodes " + ", ".join(parts) if parts else ""
+    return f"Kueue excludes, of {total} nodes, " + ", ".join(parts) if parts else ""
 
 
 def _excluded_nodes(message: str) -> tuple[int, list[tuple[str, str, int]]]:

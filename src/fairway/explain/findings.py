@@ -44,6 +44,8 @@ class WaitFacts:
     """Engine id of a waiting job that asks for the same: the reason is that one's, this one was not tried."""
     after: tuple[str, ...] = ()
     """Engine ids of jobs that must end first."""
+    other: str = ""
+    """Engine id of the job that `{job}` in a finding stands for."""
     hidden_by: str = ""
     """Why the engine gives no reason that can be trusted; empty: it does."""
 

@@ -85,7 +85,7 @@ class Connections:
         if (ends := _DEADLINE.get()) is not None:
             limit = min(limit, ends - asyncio.get_running_loop().time())
             if limit <= 0:
-                raise _busy("the time for this request is over")
+                raise _busy("the time limit of this request was reached")
         with _map_errors(self._address):
             try:
                 async with asyncio.timeout(limit) as clock:
@@ -232,16 +232,16 @@ def _mapped(error: sa.DBAPIError, address: str) -> FairwayError | None:
 def _unreachable(address: str, why: str) -> LedgerUnreachable:
     return LedgerUnreachable(
         "LedgerUnreachable",
-        f"the ledger at {address} does not answer: {why}",
-        f"look whether PostgreSQL runs and can be reached from here:  pg_isready -d '{address}'",
+        f"the ledger at {address} is not reachable: {why}",
+        f"check that PostgreSQL is running and reachable from this host:  pg_isready -d '{address}'",
     )
 
 
 def _invalid_text() -> InvalidText:
     return InvalidText(
         "InvalidText",
-        "a text has a character that cannot be stored: NUL, or half of a surrogate pair",
-        "take the character out",
+        "a text contains a character that cannot be stored: NUL or an unpaired surrogate",
+        "remove the character",
     )
 
 
@@ -249,7 +249,7 @@ def _busy(why: str) -> LedgerBusy:
     return LedgerBusy(
         "LedgerBusy",
         f"the ledger is too busy: {why}",
-        "try again; if it stays so, look at pg_stat_activity for what holds locks",
+        "try again; if it continues, check pg_stat_activity for sessions that hold locks",
     )
 
 
@@ -258,5 +258,5 @@ def not_migrated() -> LedgerNotMigrated:
     return LedgerNotMigrated(
         "LedgerNotMigrated",
         "the ledger's tables are missing or older than this Fairway",
-        "bring them forward:  fairway ledger upgrade   (servers do so themselves, unless told migrate: no)",
+        "upgrade them:  fairway ledger upgrade   (servers do so at start, unless  migrate: no  is set)",
     )

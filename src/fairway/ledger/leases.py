@@ -130,5 +130,5 @@ def lost(lease: Lease) -> LeaseLost:
     return LeaseLost(
         "LeaseLost",
         f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) is no longer held here",
-        "nothing to do: the server that holds it now carries on",
+        "nothing to do: another server has taken over",
     )

@@ -116,7 +116,7 @@ def _downgrade(connection: Connection, to: str, force: bool) -> None:
         raise DowngradeRefused(
             "NotBackward",
             f"the ledger is at step {current}, which is before {to}",
-            "bring it forward with:  fairway ledger upgrade",
+            "upgrade it with:  fairway ledger upgrade",
         )
     scripts = ScriptDirectory.from_config(_config())
     for step in steps[steps.index(current) : steps.index(to)]:
@@ -137,7 +137,7 @@ def _check_downgrade(step: Script, force: bool) -> None:
         raise DowngradeRefused(
             "DowngradeLoses",
             f"undoing step {step.revision} loses {loses}",
-            "make a backup, then say that this is meant:  --force",
+            "make a backup, then confirm with:  --force",
         )
 
 
@@ -151,7 +151,8 @@ def _current_step(connection: Connection) -> str | None:
     if current is not None and current not in _steps():
         raise LedgerNewer(
             "LedgerNewer",
-            f"a newer Fairway brought the ledger to step {current}; this one knows steps up to {_steps()[0]}",
+            f"a newer Fairway upgraded the ledger to step {current}; this one knows steps up to "
+            f"{_steps()[0]}",
             "upgrade this server:  pip install --upgrade fairway",
         )
     return current

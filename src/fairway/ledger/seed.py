@@ -179,7 +179,7 @@ async def backfill(
         if (await connection.execute(_ANY_JOB)).scalar_one():
             raise LedgerNotEmpty(
                 "LedgerNotEmpty",
-                "this ledger has jobs: a made-up past is not mixed with them",
+                "the ledger already has jobs: a simulated history is only written to an empty ledger",
                 "use an empty database",
             )
         await _copy_jobs(connection, history.jobs)
@@ -210,7 +210,9 @@ async def write_applies(ledger: Ledger, applies: Sequence[PastApply]) -> None:
     async with ledger._connections.transaction() as connection:
         if (await connection.execute(_ANY_POLICY)).scalar_one():
             raise LedgerNotEmpty(
-                "LedgerNotEmpty", "this ledger has a fleet: its past is not made up", "use an empty database"
+                "LedgerNotEmpty",
+                "the ledger already has a fleet: a simulated history is only written to an empty ledger",
+                "use an empty database",
             )
         for one in applies:
             await _write_apply(connection, one)

@@ -244,9 +244,11 @@ class Attempt:
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
-    """The engine's text for how it ended."""
+    """The engine's text for how it ended; `{job}` stands for the job `by`."""
     gpus: tuple[NodeGpus, ...] = field(default=(), compare=False, hash=True)
     """Where exporters show it, as far as the engine tells; kept apart from the attempt, so not compared."""
+    by: EngineId | None = field(default=None, compare=False)
+    """The job that preempted it; not stored: the mirror writes its name and id into `reason`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,9 @@ class SeenJob:
     priority: PriorityName | None = None
     time_seconds: int | None = None
     reason: str = ""
-    """The engine's text for why it waits or how it ended."""
+    """The engine's text for why it waits or how it ended; `{job}` stands for the job `reason_job`."""
+    reason_job: EngineId | None = None
+    """Another job that it waits for; not stored: the mirror writes its name and id into `reason`."""
     reason_code: str = ""
     """Why it waits, as a code of `explain.reasons`; empty: it does not wait, or no code fits `reason`."""
     attempts: tuple[Attempt, ...] = ()

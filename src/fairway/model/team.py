@@ -15,7 +15,7 @@ from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, Use
 class Supply:
     """One kind of device in one pool: its whole GPUs, or its slices of one profile.
 
-    Guarantees, lending and counts are always per supply. Written `hpc-a100` or `hpc-mig/1g.10gb`.
+    Guarantees, loans and counts are always per supply. Written `hpc-a100` or `hpc-mig/1g.10gb`.
     """
 
     pool: PoolName
@@ -23,6 +23,11 @@ class Supply:
 
     def __str__(self) -> str:
         return self.pool if self.slice is None else f"{self.pool}/{self.slice}"
+
+    @property
+    def noun(self) -> str:
+        """Return what one of it is called: `GPU`, or `1g.10gb slice`."""
+        return "GPU" if self.slice is None else f"{self.slice} slice"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,11 @@ def first_few(names: Sequence[object], most: int) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a full stop, unless it has an end already."""
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
 def clean(text: str) -> str:
     """Remove control characters and line breaks from text, e.g. an engine's, which may contain anything."""
     return "".join(" " if ch in "\t\r\n" else ch for ch in text if ch in "\t\r\n" or ch.isprintable())

@@ -38,8 +38,8 @@ ADDED: Final = "+"
 REMOVED: Final = "-"
 CHANGED: Final = "~"
 _AMOUNT: Final = "budget"
-_WARNS_AT: Final = "budget told at"
-_AT_LIMIT: Final = "when the budget is spent"
+_WARNS_AT: Final = "budget warning at"
+_AT_LIMIT: Final = "at budget limit"
 BUDGET_FIELDS: Final = frozenset({_AMOUNT, _WARNS_AT, _AT_LIMIT})
 """The fields of a team's budget, which not everybody may see."""
 
@@ -305,8 +305,8 @@ def _health_rule(rule: HealthRule | None) -> str | None:
 
 _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (
     ("time zone of charges", lambda f: f.cost.timezone),
-    ("what nobody used is carried", lambda f: f.cost.idle),
-    ("overhead is carried", lambda f: f.cost.overhead),
+    ("unused capacity is paid", lambda f: f.cost.idle),
+    ("overhead is paid", lambda f: f.cost.overhead),
 )
 
 
@@ -436,7 +436,7 @@ _POOL_FIELDS: Final[tuple[tuple[str, Callable[[Pool], str]], ...]] = (
     ("place", lambda p: _place(p.place)),
     ("slices", lambda p: _names(p.slices) or "none"),
     ("topology", lambda p: _names(p.topology) or "none"),
-    ("size", lambda p: "not said" if p.gpus is None else f"{p.gpus} GPUs"),
+    ("size", lambda p: "not set" if p.gpus is None else f"{p.gpus} GPUs"),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -15,7 +15,7 @@ from fairway.model.fleet import Capacity, EngineKind, Fleet, Pool
 from fairway.model.job import GpuRequest, JobSpec, Placement, Tolerates
 from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
-from fairway.model.text import nearest
+from fairway.model.text import duration_text, nearest
 
 MAX_LISTED: Final = 12
 """Maximum number of names listed in a message."""
@@ -107,8 +107,8 @@ def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
     if fleet.is_reserved(user):  # a stored fleet may name it as a member
         raise NotAllowed(
             "SystemUser",
-            f"{user} is a user of the system or of Fairway itself, and nobody submits jobs as one",
-            "submit as the person whose job it is, and take it out of the fleet file's members",
+            f"{user} is a user of the system or of Fairway itself, so no jobs are submitted as it",
+            "submit as the owner of the job, and remove it from members in the fleet file",
         )
     if spec.team is None:
         name = fleet.default_teams().get(user)
@@ -116,7 +116,7 @@ def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
             raise NotAllowed(
                 "NoTeam",
                 f"{user} is a member of no team",
-                "ask a platform engineer for one:  fairway get teams  shows them",
+                "ask an operator to add you to a team:  fairway get teams  lists the teams",
             )
     else:
         name = spec.team
@@ -129,8 +129,10 @@ def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
         own = sorted(t.name for t in fleet.teams if user in t.members)
         raise NotAllowed(
             "NotAMember",
-            f"{user} is no member of team {name}",
-            f"submit it for a team of yours: {', '.join(own)}" if own else "ask its lead to add you",
+            f"{user} is not a member of team {name}",
+            f"submit it for one of your teams: {', '.join(own)}"
+            if own
+            else "ask its lead or an operator to add you",
         )
     if team.draining:
         raise NotAllowed(
@@ -161,7 +163,7 @@ def priority_of(fleet: Fleet, spec: JobSpec, team: Team) -> Priority:
     if spec.priority not in team.priorities:
         raise NotAllowed(
             "PriorityNotAllowed",
-            f"jobs of team {team.name} may not have priority {spec.priority}",
+            f"jobs of team {team.name} may not use the priority {spec.priority}",
             f"it may use: {', '.join(team.priorities) or 'none'}",
         )
     return fleet.priority(spec.priority)
@@ -216,15 +218,37 @@ def choose(found: PlacementOptions) -> Placement:
     """Return the best option with the reason. Raises NoPoolFits if none fits."""
     if not found.fits:
         raise _none_fits(found.misfits)
-    best, count = found.fits[0], len(found.fits)
-    cost = f"costs {best.price:.2f} per GPU-hour"
-    if count == 1:
-        why = f"{best.supply} {best.why}, and is the only pool that fits"
-    elif best.price <= min(o.price for o in found.fits):
-        why = f"{best.supply} {best.why} and {cost}, the least of {count} pools that fit"
-    else:
-        why = f"{best.supply} {best.why} and {cost}: the soonest of {count} pools that fit"
-    return Placement(best.cluster, best.supply, why)
+    best = found.fits[0]
+    return Placement(best.cluster, best.supply, _comparison(best, found.fits[1:]))
+
+
+def _comparison(best: PlacementOption, others: Sequence[PlacementOption]) -> str:
+    """Compare the chosen supply with the next best one by room, queue and price, in one sentence."""
+    chosen = f"{best.supply} {best.why}"
+    if not others:
+        return f"{chosen}, and is the only pool that fits"
+    other = others[0]
+    both = f"{chosen}; {other.supply} {other.why}"
+    if best.start < other.start:
+        return f"{both}. {best.supply} starts it sooner{_price_note(best, other)}"
+    if best.queue < other.queue:
+        queues = f"{best.queue:.1f} vs {other.queue:.1f} requested for each GPU"
+        return (
+            f"{both}. The queue of {best.supply} is shorter for its size ({queues}){_price_note(best, other)}"
+        )
+    if best.price < other.price:
+        wait = "The wait is similar" if best.start is Start.WAITS else "Both can start it"
+        return f"{both}. {wait}{_price_note(best, other)}"
+    return f"{both}. Both are equal, and {best.supply} is first in the fleet file"
+
+
+def _price_note(best: PlacementOption, other: PlacementOption) -> str:
+    prices = f"({best.price:.2f} vs {other.price:.2f} per GPU-hour)"
+    if best.price == other.price:
+        return f", at the same price of {best.price:.2f} per GPU-hour"
+    if best.price < other.price:
+        return f", and {best.supply} is cheaper {prices}"
+    return f", but {best.supply} costs more {prices}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,20 +294,20 @@ class _PlacementCheck:
     def _other_pool(self) -> tuple[str, str] | None:
         if self.spec.pool in {None, self.pool.name}:
             return None
-        return "is not the pool that was named", "name no pool, and Fairway picks one"
+        return "is not the requested pool", "omit the pool, and Fairway chooses one"
 
     def _other_gpu(self) -> tuple[str, str] | None:
         if matches(self.spec.gpus, self.pool, self.supply):
             return None
         has = f"slices {self.supply.slice}" if self.supply.slice else f"whole {self.pool.gpu.name}"
-        return f"has {has}, not {_gpu_text(self.spec.gpus)}", "fairway get pools  shows what GPUs there are"
+        return f"has {has}, not {_gpu_text(self.spec.gpus)}", "fairway get pools  shows the GPUs of each pool"
 
     def _no_grant(self) -> tuple[str, str] | None:
         if self.team.grant(self.supply) is not None:
             return None
         return (
             f"is not granted to team {self.team.name}",
-            f"ask for a grant of {self.supply}:  teams.{self.team.name} in the fleet file",
+            f"ask an operator for a grant on {self.supply}:  teams.{self.team.name} in the fleet file",
         )
 
     def _left(self) -> tuple[str, str] | None:
@@ -291,34 +315,39 @@ class _PlacementCheck:
             return None
         cluster = self.pool.cluster
         return (
-            f"is on cluster {cluster}, which Fairway has left",
-            f"use the tools of {cluster} itself, or have it governed again:  fairway apply -f fleet.yaml",
+            f"is on cluster {cluster}, which Fairway no longer manages",
+            f"use the tools of {cluster} itself, or manage it again:  fairway apply -f fleet.yaml",
         )
 
     def _spot(self) -> tuple[str, str] | None:
         if self.pool.capacity is not Capacity.SPOT or Tolerates.SPOT in self.spec.tolerates:
             return None
-        return "is spot, whose nodes may vanish", "let the job say  tolerates: [spot]"
+        return "is spot capacity, whose nodes can be lost", "submit it with  --tolerates spot"
 
     def _image(self) -> tuple[str, str] | None:
         if self.spec.image is None or self.fleet.cluster(self.pool.cluster).engine is not EngineKind.SLURM:
             return None
         if self.spec.pool is not None or self.spec.setup is not None:
-            return None  # who names the pool, or prepares by setup, knows that Slurm takes no notice of it
-        return "is on Slurm, which runs no images", f"say  setup, or  pool: {self.pool.name}, to do without"
+            return None  # a user who names the pool, or has a setup, knows that Slurm ignores the image
+        return "is on Slurm, which ignores images", f"set  setup, or  pool: {self.pool.name}, to run without"
 
     def _limits(self) -> tuple[str, str] | None:
         limits, devices, seconds = self.team.limits, self.spec.devices, self.spec.time_seconds
         for limit, whose in ((limits.job_gpus, "one job"), (limits.user_gpus, "one user")):
             if limit is not None and devices > limit:
                 return (
-                    f"asks for {devices} {self._noun(devices)}, and {whose} of team {self.team.name} "
-                    f"may have {limit}",
-                    f"ask for {limit} or fewer",
+                    f"allows {limit} {self._noun(limit)} for {whose} of team {self.team.name}, and the "
+                    "request "
+                    f"is for {devices}",
+                    f"request {limit} or fewer:  {self._largest_request(limit)}",
                 )
         if limits.job_seconds is not None and seconds is not None and seconds > limits.job_seconds:
-            hours = limits.job_seconds / 3600
-            return f"asks for more time than the {hours:g} h of team {self.team.name}", "ask for less time"
+            limit = duration_text(limits.job_seconds)
+            return (
+                f"allows {limit} for one job of team {self.team.name}, and the request is for "
+                f"{duration_text(seconds)}",
+                f"request less time:  --time {limit}",
+            )
         return None
 
     def _ceiling(self) -> tuple[str, str] | None:
@@ -326,22 +355,42 @@ class _PlacementCheck:
         for team, ceiling in self._ceilings():
             if devices > ceiling:
                 return (
-                    f"asks for {devices} {self._noun(devices)}, and {team.name} may hold {ceiling} there",
-                    f"ask for {ceiling} or fewer, or for a larger grant",
+                    f"allows team {team.name} {ceiling} {self._noun(ceiling)}, and the request is for "
+                    f"{devices}",
+                    f"request {ceiling} or fewer, or ask for a larger grant:  "
+                    f"{self._largest_request(ceiling)}",
                 )
         return None
 
     def _too_large(self) -> tuple[str, str] | None:
         devices, total = self.spec.devices, self.state.total
         if total is not None and devices > total:
-            return f"has {total} {self._noun(total)}, not {devices}", f"ask for {total} or fewer"
+            return (
+                f"has {total} {self._noun(total)}, and the request is for {devices}",
+                f"request {total} or fewer:  {self._largest_request(total)}",
+            )
         largest = self.state.largest_node
         if largest is not None and self.spec.gpus.count > largest:
             return (
-                f"has at most {largest} {self._noun(largest)} on one node, not {self.spec.gpus.count}",
-                f"spread it over nodes: {largest} on each",
+                f"has at most {largest} {self._noun(largest)} on one node, and the request is for "
+                f"{self.spec.gpus.count}",
+                f"spread it over nodes, {largest} on each:  {self._largest_request(devices)}",
             )
         return None
+
+    def _largest_request(self, most: int) -> str:
+        """Return flags of the largest request of up to `most` devices that the pool's nodes can hold.
+
+        It is within every limit that is checked, so that the hint is right the first time.
+        """
+        bounds = [most, self.spec.devices, self.state.total, *(ceiling for _, ceiling in self._ceilings())]
+        limits = self.team.limits
+        most = min(b for b in (*bounds, limits.job_gpus, limits.user_gpus) if b is not None)
+        per_node = self.state.largest_node
+        each = min(self.spec.gpus.count, most if per_node is None else min(per_node, most))
+        gpus = f"{each}x{self.supply.slice}" if self.supply.slice else str(each)
+        nodes = max(1, most // max(1, each))
+        return f"--gpus {gpus}" + (f" --nodes {nodes}" if nodes > 1 or self.spec.nodes > 1 else "")
 
     def _start(self) -> Start:
         if not self.state.reachable:
@@ -381,21 +430,24 @@ class _PlacementCheck:
             case Start.GUARANTEED | Start.LENT:
                 return f"has {state.free} {self._noun(state.free)} free"
             case Start.RECLAIMED:
-                return f"has {self.team.name}'s guaranteed {self._noun(2)} lent out, which come back now"
+                return (
+                    f"has guaranteed {self._noun(2)} of {self.team.name} on loan, which will be reclaimed now"
+                )
             case Start.UNREACHABLE:
-                return "cannot be reached at the moment"
+                return "is on a cluster that is unreachable now"
             case Start.WAITS:
                 if state.total is None:
-                    return "was not looked at yet"
+                    return "has not been observed yet"
                 if self._user_at_limit():
                     limit = self.team.limits.user_gpus
                     return (
-                        f"has {state.free} {self._noun(state.free)} free, but you hold {state.user_held} of "
-                        f"the {limit} that one user of {self.team.name} may hold, so the job waits"
+                        f"has {state.free} {self._noun(state.free)} free, but you already use "
+                        f"{state.user_held} of the {limit} that one user of {self.team.name} may use, so the "
+                        "job waits"
                     )
                 return (
                     f"has {state.free} of {state.total} {self._noun(state.total)} free "
-                    f"and jobs waiting for {state.waiting}"
+                    f"and {state.waiting} requested by waiting jobs"
                 )
 
     def _noun(self, count: int) -> str:
@@ -429,7 +481,7 @@ def _gpu_text(request: GpuRequest) -> str:
 
 
 def _none_fits(misfits: Iterable[Misfit]) -> NoPoolFits:
-    # The nearest first: it is the one a person would want to set right.
+    # The nearest first: it is the one that a user would correct.
     ordered = sorted(misfits, key=lambda m: -m.steps)
     if not ordered:
         return NoPoolFits("NoPoolFits", "the fleet has no pools", "add one to the fleet file")

@@ -277,7 +277,7 @@ def _ended_jobs(deletions: ChangedJobs, staying: Collection[TeamName]) -> Iterat
     for team, pairs in sorted(by_team.items()):
         yield Objection(
             "TeamHasJobs",
-            f"team {team} would go, and has {_jobs(pairs)}",
+            f"team {team} would be removed, and has {_jobs(pairs)}",
             f"keep {team} with  draining: true  until its jobs have ended, then remove it; "
             "or end them now with --force",
             forceable=True,
@@ -300,7 +300,7 @@ def _too_many(changes: Sequence[Change], managed: int) -> Iterator[Objection]:
             "TooManyChanges",
             f"{updated} of {managed} objects would change and {deleted} go: "
             f"more than {MAX_CHANGED:.0%} of what is managed",
-            "read the plan once more (-o wide lists every object); if it is meant, apply it with --force",
+            "review the plan (-o wide lists every object); if it is intended, apply it with --force",
             forceable=True,
         )
 

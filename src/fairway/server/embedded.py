@@ -64,7 +64,7 @@ class EmbeddedWatch:
         self._ledger.outage = LedgerUnreachable(
             "EmbeddedRestarting",
             f"the embedded PostgreSQL ended, and is being restarted (restart {number} of {MAX_RESTARTS})",
-            f"wait some seconds; why it ended:  tail {self._postgres.log_file}",
+            f"wait a few seconds; the reason is in its log:  tail {self._postgres.log_file}",
         )
         log.warning("the embedded PostgreSQL ended: restarting it", restart=number, most=MAX_RESTARTS)
         try:
@@ -81,6 +81,6 @@ class EmbeddedWatch:
         self._ledger.outage = LedgerUnreachable(
             "EmbeddedEndsAgain",
             f"the embedded PostgreSQL ended again after {MAX_RESTARTS} restarts within ten minutes",
-            f"look at its log, then restart this server:  tail {self._postgres.log_file}",
+            f"check its log, then restart this server:  tail {self._postgres.log_file}",
         )
         log.error(self._ledger.outage.message, code=self._ledger.outage.code, hint=self._ledger.outage.hint)

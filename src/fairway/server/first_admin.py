@@ -39,8 +39,8 @@ async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
             return True
     raise PermanentError(
         "NoAdmin",
-        f"{_MAX_ADMINS - 1} admin tokens were made and none is valid any more",
-        "revoke less, or start with another database",
+        f"{_MAX_ADMINS - 1} admin tokens were created, and none is valid any more",
+        "start with another database, or restore a valid admin token from a backup",
     )
 
 

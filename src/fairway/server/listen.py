@@ -1,4 +1,4 @@
-"""Bind the server's socket, and require TLS where tokens would travel unencrypted."""
+"""Bind the server's socket, and require TLS where tokens would be sent unencrypted."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
             raise PermanentError(
                 "CannotListen",
                 f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
-                f"choose another:  fairway server --listen 127.0.0.1:{other}"
-                f"   or see who has it:  ss -ltnp 'sport = :{port}'",
+                f"choose another address:  fairway server --listen 127.0.0.1:{other}"
+                f"   or find out which process uses it:  ss -ltnp 'sport = :{port}'",
             ) from error
         yield listener
 
 
 def require_tls(options: ServerOptions) -> None:
-    """Check the TLS options. Raises PermanentError if tokens would travel unencrypted without consent."""
+    """Check the TLS options. Raises PermanentError if tokens would be sent unencrypted without consent."""
     cert, key, host = options.tls_cert, options.tls_key, options.settings.listen_host
     if (cert is None) != (key is None):
         raise PermanentError(
@@ -68,12 +68,12 @@ def require_tls(options: ServerOptions) -> None:
             raise PermanentError(
                 "TlsUnusable",
                 f"cannot use {cert} with {key}: {error}",
-                "look at both:  openssl x509 -in FILE -text",
+                "check both:  openssl x509 -in FILE -text",
             ) from error
     elif not options.insecure_listen and not is_loopback(host):
         raise PermanentError(
             "OpenWithoutTls",
-            f"{host} can be reached from elsewhere, and tokens would travel unencrypted",
+            f"{host} is reachable from other hosts, and tokens would be sent unencrypted",
             "give --tls-cert and --tls-key, or --insecure-listen if something in front speaks TLS",
         )
 
@@ -86,14 +86,15 @@ def check_engine_server(options: ServerOptions) -> None:
     if settings.serve != "api":
         raise PermanentError(
             "EngineServerSettings",
-            f"engine_server is for servers that only answer, and this one has  serve: {settings.serve}",
+            "engine_server is for servers that only serve the API, and this one has  serve: "
+            f"{settings.serve}",
             "set FAIRWAY_SERVE=api, or leave FAIRWAY_ENGINE_SERVER out",
         )
     address = urlsplit(settings.engine_server)
     if address.scheme != "https" and not options.insecure_listen and not is_loopback(address.hostname or ""):
         raise PermanentError(
             "EngineServerSettings",
-            f"tokens would travel unencrypted to {settings.engine_server}",
+            f"tokens would be sent unencrypted to {settings.engine_server}",
             "give an https: URL, or --insecure-listen if the network between the servers is private",
         )
 

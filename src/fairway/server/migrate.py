@@ -47,7 +47,7 @@ def make_admin(settings: Settings, name: str) -> str:
     """Create an admin token and return its secret. Access to the database is authorization enough."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise PermanentError(
-            "BadTokenName", f"{name!r} cannot be a token's name", "use small letters, digits and dashes"
+            "BadTokenName", f"{name!r} cannot be a token's name", "use lower-case letters, digits and dashes"
         )
 
     async def make(ledger: Ledger) -> str:
@@ -64,8 +64,8 @@ def _with_ledger(settings: Settings, call: Callable[[Ledger], Awaitable[Result]]
     if url is None:
         raise PermanentError(
             "NoDatabaseUrl",
-            "it is not said which ledger: FAIRWAY_DATABASE_URL is not set",
-            "set it, or FAIRWAY_DATABASE_URL_FILE; an embedded PostgreSQL is looked after by its own server",
+            "no ledger is configured: FAIRWAY_DATABASE_URL is not set",
+            "set it, or FAIRWAY_DATABASE_URL_FILE; an embedded PostgreSQL is upgraded by its own server",
         )
 
     async def run() -> Result:

@@ -88,8 +88,8 @@ class CostQueries:
             raise RequestError(
                 ErrorKind.NOT_FOUND,
                 "NoFleet",
-                "there is no fleet yet, so nothing has a price",
-                "give one:  fairway apply -f fleet.yaml",
+                "there is no fleet yet, so there are no prices",
+                "apply one:  fairway apply -f fleet.yaml",
             )
         return fleet
 
@@ -229,7 +229,7 @@ def _check_places(query: ReportQuery) -> None:
         raise RequestError(
             ErrorKind.INVALID,
             "InvalidRequest",
-            f"by: nobody used it, so it has no {' and no '.join(wrong)}",
+            f"by: unused capacity has no {' and no '.join(wrong)}",
             f"by is any of {', '.join(PLACE_LABELS)}",
         )
 

@@ -49,7 +49,8 @@ async def uncordon(ledger: Ledger, request: wire.UncordonRequest, by: str) -> wi
         raise RequestError(
             ErrorKind.NOT_FOUND,
             "NotCordoned",
-            f"Fairway did not close node {request.node} of cluster {request.cluster}",
-            "fairway get cordons  lists what it closed; what people closed, they open by the engine's tools",
+            f"Fairway did not cordon node {request.node} of cluster {request.cluster}",
+            "fairway get cordons  lists the nodes that it cordoned; others are uncordoned with the "
+            "engine's tools",
         )
     return convert.cordon(found).model_copy(update={"lift_asked_by": by})

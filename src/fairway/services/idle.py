@@ -115,9 +115,9 @@ async def keep_jobs(
         raise RequestError(
             ErrorKind.INVALID,
             "KeepTooLong",
-            f"a job is kept for {duration_text(longest)} at most, and you ask for "
+            f"idle rules can be postponed by at most {duration_text(longest)}, and the request is for "
             f"{duration_text(request.seconds)}; nothing was done",
-            f"ask for less, and again later:  fairway keep JOB --for {duration_text(longest)}",
+            f"request less, and repeat it later:  fairway keep JOB --for {duration_text(longest)}",
         )
     rows = await find_jobs(ledger, request.jobs)
     require_permission(who, JobPermission.CHANGE, rows)

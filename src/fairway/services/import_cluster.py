@@ -28,8 +28,8 @@ async def import_cluster(
     without_teams = replace(fleet, clusters=(cluster,), pools=pools, teams=(), chosen_teams={})
     timed_out = Unreachable(
         "Unreachable",
-        f"cluster {name} did not show its policy within {seconds:g} s",
-        "look whether its engine is overloaded:  fairway get clusters",
+        f"cluster {name} did not return its policy within {seconds:g} s",
+        "check whether its engine is overloaded:  fairway get clusters",
     )
     engine = build(cluster, pools)
     try:
@@ -47,8 +47,8 @@ def _importable(engine: object, cluster: Cluster) -> ImportableEngine:
     if not all(hasattr(engine, verb) for verb in ("observe", "find_policy", "import_policy")):
         raise PermanentError(
             "CannotImport",
-            f"{cluster.name} is a {cluster.engine.value} cluster: nobody makes policy on it by hand",
-            "write its teams into the fleet file:  fairway schema  says how",
+            f"{cluster.name} is a {cluster.engine.value} cluster: its policy cannot be made outside Fairway",
+            "write its teams into the fleet file:  fairway schema  describes it",
         )
     importable: ImportableEngine = engine  # type: ignore[assignment]
     return importable

@@ -33,7 +33,7 @@ class JobLogReader:
         if detail.spec is None:
             raise PermanentError(
                 "NoLog",
-                f"{format_job_id(row.id)} was not submitted through Fairway: where it prints to is not known",
+                f"{format_job_id(row.id)} was submitted outside Fairway, so its output is unknown",
                 f"read it where it runs, as {row.engine_id} on {row.cluster}",
             )
         chosen = _chosen(detail, attempt)
@@ -51,7 +51,7 @@ class JobLogReader:
         stored = await self._ledger.dispatch.order_of(detail.row.id)
         if stored is None:
             raise PermanentError(
-                "NoLog", f"{format_job_id(detail.row.id)} is not known any more", "fairway get jobs"
+                "NoLog", f"{format_job_id(detail.row.id)} is no longer known", "fairway get jobs"
             )
         order = stored.order()
         if engine_id == detail.row.engine_id:

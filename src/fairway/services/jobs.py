@@ -394,9 +394,7 @@ class Submitter:
         """Read the last applied fleet, which engines enforce, without the clusters removed since."""
         newest = await self._fleets.current()
         if not newest.clusters:
-            raise PermanentError(
-                "NoFleet", "there is no fleet yet to run jobs on", "fairway apply -f fleet.yaml"
-            )
+            raise PermanentError("NoFleet", "there is no fleet yet", "fairway apply -f fleet.yaml")
         applied = await self._fleets.applied()
         if applied is None:
             return newest
@@ -435,7 +433,8 @@ def _require_room(whose: str, open_jobs: int, new: int, most: int, kind: str) ->
     if open_jobs + new > most:
         raise TooManyOpenJobs(
             "TooManyOpenJobs",
-            f"{whose} has {min(open_jobs, most)} open jobs and may have {most}; this asks for {new} more",
+            f"{whose} has {min(open_jobs, most)} open jobs and is limited to {most}; this would add {new} "
+            "more",
             f"wait until some end, or cancel some:  fairway get jobs --state open;"
             f"  an admin may raise  max_open_jobs_{kind}",
         )

@@ -25,7 +25,7 @@ def restoring(engine: Governs, cluster: ClusterName) -> Restores:
         return engine
     raise PlanRefused(
         "CannotLeave",
-        f"cluster {cluster} has nothing that could be restored: it is simulated",
+        f"cluster {cluster} is simulated and has nothing to restore",
         "remove it from the fleet file, then:  fairway apply -f fleet.yaml",
     )
 
@@ -116,7 +116,7 @@ def _staying_notice(cluster: ClusterName, returned: Return) -> list[Notice]:
     return [
         Notice(
             "StaysForNow",
-            f"{named} of Fairway's stay for now, so that no job ends or loses its place",
-            f"when nothing needs them any more, the same again:  fairway leave {cluster}",
+            f"{named} of Fairway's stay for now, so that no job ends or loses its place in the queue",
+            f"when they are no longer needed, repeat:  fairway leave {cluster}",
         )
     ]

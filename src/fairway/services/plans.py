@@ -170,7 +170,7 @@ async def _write_stage(
     timed_out = Unreachable(
         "Unreachable",
         f"cluster {cluster} took no change for {STALL_SECONDS:g} s",
-        "look whether its engine is overloaded, then apply again: it goes on where it stopped",
+        "check whether its engine is overloaded, then apply again: it goes on where it stopped",
     )
     async with time_limit(STALL_SECONDS, timed_out) as timeout:
         async for change in engine.write(changes):
@@ -187,7 +187,7 @@ async def _check_still_idle(engine: Governs, plan: ClusterPlan, changes: Sequenc
     if busy:
         raise PlanRefused(
             "WouldEndJobs",
-            f"{busy[0]} was to go from {plan.cluster}, and jobs have come to it meanwhile",
+            f"{busy[0]} was to be removed from {plan.cluster}, and it has new jobs",
             "keep the team with  draining: true  until they have ended, or apply again with --force",
         )
 
@@ -266,8 +266,8 @@ class Planner:
     ) -> ClusterPlan:
         timed_out = Unreachable(
             "Unreachable",
-            f"cluster {name} did not show its policy within {CLUSTER_SECONDS:g} s",
-            "look whether its engine is overloaded",
+            f"cluster {name} did not return its policy within {CLUSTER_SECONDS:g} s",
+            "check whether its engine is overloaded",
         )
         engine = self._build(fleet.cluster(name), fleet.pools_of(name))
         try:

@@ -248,7 +248,7 @@ async def render_files(
         raise RequestError(
             ErrorKind.INVALID,
             "NotSlurm",
-            f"{cluster} is not a Slurm cluster: it needs no files beside its policy",
+            f"{cluster} is not a Slurm cluster: it needs no files",
             "fairway get clusters  shows each one's engine",
         )
     return wire.Rendered(cluster=cluster, files=dict(await services.render(fleet, cluster)))
@@ -320,7 +320,7 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
         require_role(
             caller,
             Role.ADMIN,
-            f"notices to {', '.join(told) or 'the operators'} go elsewhere than the server's fleet says",
+            f"notices to {', '.join(told) or 'the operators'} change their channels",
         )
 
 

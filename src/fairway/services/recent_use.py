@@ -56,7 +56,7 @@ async def recent_use(
             sums = await ledger.usage.views(views, now, local=calendar)
             above = {r: await _above(ledger, r, subtrees, span) for r in limits[:MAX_LIMITS]}
     except TimeoutError:
-        return dict.fromkeys(usable, RecentUse(unknown=f"the ledger did not answer within {SECONDS:g} s"))
+        return dict.fromkeys(usable, RecentUse(unknown=f"the ledger did not respond within {SECONDS:g} s"))
     except FairwayError as error:
         return dict.fromkeys(usable, RecentUse(unknown=error.message))
     too_many = RecentUse(unknown=f"more than {MAX_LIMITS} limits change at once")

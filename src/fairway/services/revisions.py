@@ -22,7 +22,7 @@ async def find_revision(ledger: Ledger, number: int | None) -> Revision | None:
                 ErrorKind.NOT_FOUND,
                 "NoSuchRevision",
                 f"the fleet file has no revision {number}",
-                "see which there were:  fairway get revisions",
+                "list revisions with:  fairway get revisions",
             )
         return found
     newest = max((a.revision for a in await ledger.applies.applied()), default=None)
@@ -37,7 +37,7 @@ async def fleet_file(ledger: Ledger, number: int | None) -> wire.FleetFile:
             ErrorKind.NOT_FOUND,
             "NoFleetFile",
             "the server has no fleet file yet",
-            "write one, then give it to the server:  fairway apply -f fleet.yaml",
+            "write one and apply it:  fairway apply -f fleet.yaml",
         )
     applied = await ledger.applies.applied()
     return wire.FleetFile(**_summary(found, applied).model_dump(), text=found.text)

@@ -80,8 +80,8 @@ def require_person(user: str, *, reserved: bool) -> None:
         raise RequestError(
             ErrorKind.FORBIDDEN,
             "SystemUser",
-            f"{user} is a user of the system or of Fairway itself, and nobody submits jobs as one",
-            "name the person whose jobs they are:  --as alice, --user alice",
+            f"{user} is a user of the system or of Fairway itself, so no jobs are submitted as it",
+            "name the owner of the jobs:  --as alice, --user alice",
         )
 
 
@@ -126,8 +126,8 @@ def require_sees_all(token: Token, fleet: Fleet) -> None:
         raise RequestError(
             ErrorKind.FORBIDDEN,
             "NotYourMoney",
-            "the bill of a pool is everybody's, and you see your own teams' alone",
-            "ask an operator, or one with a viewer's token; yours is  fairway report cost",
+            "the bill of a pool includes all teams, and you may see only your own",
+            "ask an operator or a viewer; for your teams use  fairway report cost",
         )
 
 

@@ -23,6 +23,7 @@ from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
 from fairway.services.jobs import FleetSource
 from fairway.views.conditions import with_conditions
+from fairway.views.jobs import STATE_WORDS
 from fairway.views.why import WaitAnswer, build_why
 from fairway.wire import jobs as wire
 
@@ -59,11 +60,10 @@ class JobExplainer:
         # The virtual engine's sentences are Fairway's own.
         plain = any(c.name == row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
         answer = None
-        if row.state is JobState.WAITING and not plain and job.code != SPENT_CODE:
-            answer = await self._answer(row, fleet)
-        why = build_why(
-            job, dependencies, unreachable, datetime.now(UTC), left_by=left_by, plain=plain, answer=answer
-        )
+        if row.state is JobState.WAITING and job.code != SPENT_CODE:
+            answer = await self._answer(row, fleet, plain=plain)
+        now = datetime.now(UTC)
+        why = build_why(job, dependencies, unreachable, now, left_by=left_by, plain=plain, answer=answer)
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
 
@@ -74,12 +74,18 @@ class JobExplainer:
         which = JobFilter(array=row.id, states=_NOT_STARTED)
         return next(iter(await self._ledger.jobs.page(which, limit=1)), None)
 
-    async def _answer(self, row: JobRow, fleet: Fleet) -> WaitAnswer:
+    async def _answer(self, row: JobRow, fleet: Fleet, *, plain: bool) -> WaitAnswer | None:
+        """Ask the engine. Returns None if its stored reason is all there is, and is readable as it is."""
         facts, problem = await self._facts(row, fleet)
+        if facts is None and plain and not problem:
+            return None
         code = facts.code if facts else row.reason_code
         applied = await self._fleets.applied() or fleet
         limits = await self._limits(row, applied)
         found = decide(code, facts or NO_FACTS, limits)
+        if facts is not None and facts.other:
+            (name,) = await self._names(row, [facts.other])
+            found = Finding(found.code, found.text.replace("{job}", name))
         if facts is not None:
             found = _refine(found, row, applied)
         facts = facts or WaitFacts(row.reason_code, row.reason)
@@ -106,7 +112,7 @@ class JobExplainer:
         except FairwayError as error:
             return None, error.message
         except TimeoutError:
-            return None, f"{row.cluster} did not answer within {ENGINE_SECONDS:g} s"
+            return None, f"{row.cluster} did not respond within {ENGINE_SECONDS:g} s"
 
     async def _limits(self, row: JobRow, fleet: Fleet) -> tuple[Finding, ...]:
         tree = TeamTree(fleet.teams)
@@ -140,12 +146,12 @@ class JobExplainer:
         if code == TURN and facts.ahead:
             names = ", ".join(await self._names(row, facts.ahead))
             more = facts.ahead_count - len(facts.ahead)
-            return f"before it: {names}" + (f" and {more} more" if more > 0 else "")
+            return f"Ahead in the queue: {names}" + (f" and {more} more" if more > 0 else "")
         if facts.same_as:
             (name,) = await self._names(row, [facts.same_as])
-            return f"it asks for the same as {name}, which {row.cluster} could not start either"
+            return f"The job requests the same as {name}, which cannot start either"
         if code in _AFTER and facts.after:
-            return f"it comes after {', '.join(await self._names(row, facts.after, states=True))}"
+            return f"The job starts after {', '.join(await self._names(row, facts.after, states=True))}"
         return ""
 
     async def _names(self, row: JobRow, ids: Sequence[str], *, states: bool = False) -> list[str]:
@@ -156,8 +162,9 @@ class JobExplainer:
             if other is None:
                 texts.append(f"job {engine_id} of {row.cluster}")
                 continue
-            state = f", which is {other.state}" if states else ""
-            texts.append(f"{other.name} ({format_job_id(other.id)}) of {other.user or 'nobody'}{state}")
+            state = f", {STATE_WORDS[other.state]}" if states else ""
+            by = f" by {other.user}" if other.user else ""
+            texts.append(f"{other.name} ({format_job_id(other.id)}{state}){by}")
         return texts
 
 

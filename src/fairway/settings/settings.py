@@ -66,7 +66,8 @@ class Settings:
     database_url: str | None = field(
         default=None,
         metadata=_row(
-            "PostgreSQL that keeps the ledger. Without it, the embedded one is started in the state folder.",
+            "PostgreSQL database of the ledger. Without it, an embedded PostgreSQL is started in the "
+            "state directory.",
             "none",
             database,
             secret=True,
@@ -77,17 +78,17 @@ class Settings:
     listen_port: int = _setting("Port the API listens on; 0 takes any free one.", "8470", whole(0, 65535))
     state_dir: Path = field(
         metadata=_row(
-            "Folder for what this server keeps on disk: the embedded PostgreSQL.",
+            "Directory for the data of this server: the embedded PostgreSQL.",
             "$XDG_STATE_HOME/fairway, else ~/.local/state/fairway; as root /var/lib/fairway",
             folder,
         )
     )
     lease_seconds: float = _setting(
-        "How long a server that vanished keeps its work: another takes over within twice this time.",
+        "How long leases of a server are valid: if it fails, another takes over within twice this time.",
         "15",
         number(1, 3600),
     )
-    observe_seconds: float = _setting("How often each cluster is looked at.", "10", number(1, 3600))
+    observe_seconds: float = _setting("How often each cluster is observed.", "10", number(1, 3600))
     drift_seconds: float = _setting(
         "How often each cluster is compared with the fleet that was last applied to it.",
         "30",
@@ -99,7 +100,7 @@ class Settings:
         number(1, 3600),
     )
     budget_seconds: float = _setting(
-        "How often what teams spent is compared with their budgets.", "10", number(1, 3600)
+        "How often the spending of teams is compared with their budgets.", "10", number(1, 3600)
     )
     archive_url: str | None = _setting(
         "Object store for raw usage of old months (s3://, gs://, az://, file://); it stays answerable."

@@ -187,11 +187,11 @@ class Prometheus:
                     self._refuse(response.status_code, bytes(content))
                 return bytes(content)
         except httpx2.TimeoutException:
-            self._fail("did not answer in time")
+            self._fail("did not respond in time")
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise TelemetryRefused(
                 "TelemetryRefused",
-                f"{self._source.prometheus} is no address of a Prometheus: {error}",
+                f"{self._source.prometheus} is not the address of a Prometheus: {error}",
                 "write  telemetry: { prometheus: http://HOST:9090 }  in the fleet file",
             ) from error
         except httpx2.HTTPError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairway.wire import fleet as wire
     from fairway.wire.jobs import Why
 
-NO_DRIFT: Final = "no drift: every cluster is as it was applied"
+NO_DRIFT: Final = "no drift: every cluster matches the applied policy"
 _OPEN: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD, JobState.RUNNING)
 _WHY_TYPES: Final = (
     ConditionType.JOBS_NOT_FOLLOWED,
@@ -30,9 +30,9 @@ def condition_text(cluster: str, condition: wire.Condition, now: datetime) -> st
     match condition.type:
         case ConditionType.DRIFT_NOT_CHECKED:
             when = f"{condition.since:%Y-%m-%d %H:%M}Z ({ago} ago)"
-            return f"{cluster} is not checked for drift since {when}, because {why}"
+            return f"{cluster} has not been checked for drift since {when}: {why}"
         case ConditionType.JOBS_NOT_FOLLOWED:
-            return f"jobs of {cluster} are not followed for {ago}: {why}"
+            return f"jobs of {cluster} have not been observed for {ago}: {why}"
         case _:
             return f"{cluster}: {clean(condition.message)} ({condition.code}, for {ago})"
 
@@ -53,7 +53,7 @@ def no_drift_text(clusters: Sequence[wire.Cluster], now: datetime) -> str:
     if not unchecked:
         return NO_DRIFT
     others = len(clusters) > len(unchecked)
-    rest = "every other cluster is as it was applied" if others else "whether there is drift is not known"
+    rest = "no drift on the other clusters" if others else "drift is unknown"
     return "\n".join([*unchecked, rest])
 
 
@@ -66,7 +66,7 @@ def with_conditions(why: Why, conditions: Iterable[Condition]) -> Why:
     added = [
         WhyReason(
             code=c.code,
-            text=f"jobs of {why.cluster} are not followed: {clean(c.message)}"
+            text=f"Jobs of {why.cluster} are not observed: {clean(c.message)}"
             if c.type is ConditionType.JOBS_NOT_FOLLOWED
             else clean(c.message),
             hint=clean(c.hint),

@@ -52,10 +52,10 @@ def mark_text(gpu: wire.GpuUse) -> str:
 def use_text(use: wire.Use) -> str:
     """Summarize a job's use in one sentence; what was not measured is said to be just that."""
     if not use.measured_gpu_seconds:
-        return "not measured: nothing is known of what they did"
+        return "not measured"
     parts = [f"engine busy {percent_text(use.engine)} % of the time"]
     if use.latest is not None and use.latest.engine is not None:
-        parts.append(f"{percent_text(use.latest.engine)} % in the last five minutes read")
+        parts.append(f"{percent_text(use.latest.engine)} % in the last five minutes measured")
     held = use.held_gpu_seconds
     idle = use.idle_gpu_seconds / held
     if idle >= _SMALL:

@@ -29,17 +29,26 @@ BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, J
 TASK_ORDER: Final = tuple(dict.fromkeys((JobState.RUNNING, *JobState)))
 """The order in which an array's tasks are listed: running ones first."""
 _STATE_PHRASES: Final[Mapping[JobState, str]] = {
-    JobState.QUEUED: "is queued",
-    JobState.WAITING: "waits",
-    JobState.HELD: "is held",
-    JobState.RUNNING: "runs",
-    JobState.DONE: "is done",
+    JobState.QUEUED: "has been queued for {span}",
+    JobState.WAITING: "has been waiting for {span}",
+    JobState.HELD: "is on hold, submitted {span} ago",
+    JobState.RUNNING: "has been running for {span}",
+    JobState.DONE: "finished",
     JobState.FAILED: "failed",
     JobState.CANCELLED: "was cancelled",
-    JobState.TIMED_OUT: "ran out of time",
+    JobState.TIMED_OUT: "reached its time limit",
     JobState.REFUSED: "was refused",
-    JobState.LOST: "is lost",
+    JobState.LOST: "was lost",
 }
+STATE_WORDS: Final[Mapping[JobState, str]] = {
+    **{state: state.value for state in JobState},
+    JobState.HELD: "on hold",
+    JobState.DONE: "finished",
+    JobState.TIMED_OUT: "timed out",
+}
+"""What people read for each state; JSON and filters have the values of `JobState`."""
+_NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+"""For a number before a name that begins with one: `two 1g.10gb slices`."""
 
 
 class TimelineEntry(NamedTuple):
@@ -65,8 +74,8 @@ def headline(job: wire.Job, now: datetime) -> str:
 def state_with_reason(job: wire.Job, now: datetime) -> str:
     """Format the state and its reason, where the name is shown already."""
     text = _state_phrase(job, now)
-    told = job.state not in (JobState.RUNNING, JobState.DONE) or job.last_seen_at is not None
-    if told and (reason := clean(why(job))):
+    explained = job.state not in (JobState.RUNNING, JobState.DONE) or job.last_seen_at is not None
+    if explained and (reason := clean(why(job))):
         text += f": {reason}"
     return text
 
@@ -87,11 +96,12 @@ def _name_and_id(job: wire.Job) -> str:
 
 def _state_phrase(job: wire.Job, now: datetime) -> str:
     if job.last_seen_at is not None:
-        return f"was {job.state} when it was last seen, {span((now - job.last_seen_at).total_seconds())} ago"
+        ago = span((now - job.last_seen_at).total_seconds())
+        return f"was {STATE_WORDS[job.state]} when it was last seen {ago} ago"
     text = _STATE_PHRASES[job.state]
     if job.state in OPEN_JOBS:
-        since = job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
-        text += f" since {span((now - since).total_seconds())}"
+        began = job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
+        text = text.format(span=span((now - began).total_seconds()))
     elif job.ended_at is not None:
         text += f" {span((now - job.ended_at).total_seconds())} ago"
     if job.state is JobState.FAILED and job.exit_code is not None:
@@ -106,13 +116,18 @@ def why(job: wire.Job) -> str:
     if job.reason or job.code or job.state is not JobState.QUEUED:
         return reason_text(job)
     spec: wire.JobSpec | None = getattr(job, "spec", None)  # of a JobDetail
-    return f"it comes after {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
+    return f"Depends on {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
 
 
 def timeline(job: wire.JobDetail) -> list[TimelineEntry]:
-    """Merge Fairway's events and the engine's attempts in chronological order."""
+    """Merge Fairway's events and the engine's attempts, each after what caused it.
+
+    Fairway may learn late that an engine accepted a job, or that an attempt ended: such an event is shown at
+    the time that its consequence proves.
+    """
+    starts = _first_starts(job)
     entries = [
-        TimelineEntry(e.at, e.kind, _event(e), _EVENT_TONES.get(e.kind), _RANKS.get(e.kind, 1))
+        TimelineEntry(_caused_at(e, job, starts), e.kind, _event(e), _EVENT_TONES.get(e.kind), _rank(e.kind))
         for e in job.events
     ]
     if not any(m.what == "submitted" for m in entries):
@@ -129,11 +144,32 @@ def timeline(job: wire.JobDetail) -> list[TimelineEntry]:
     return sorted(entries, key=lambda m: (m.at.replace(microsecond=0), m.rank))
 
 
+def _first_starts(job: wire.JobDetail) -> dict[str, datetime]:
+    """Return when the first attempt of each engine job started."""
+    starts: dict[str, datetime] = {}
+    for a in job.attempts:
+        starts[a.engine_id] = min(a.started_at, starts.get(a.engine_id, a.started_at))
+    return starts
+
+
+def _caused_at(event: wire.Event, job: wire.JobDetail, starts: Mapping[str, datetime]) -> datetime:
+    """Return when an event happened at the latest: before the attempt that it led to."""
+    if event.kind == "submitted":
+        return min([event.at, *starts.values()])
+    if event.kind == "sent":
+        return max(min(event.at, starts.get(event.text, event.at)), min(job.submitted_at, event.at))
+    return event.at
+
+
+def _rank(kind: str) -> int:
+    return _RANKS.get(kind, 1)
+
+
 def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[str, str]]:
     """Generate the facts of a job as pairs of label and text: request, owner, placement."""
-    who = job.user or "somebody the engine does not tell"
+    who = job.user or "unknown user (the engine does not report it)"
     team = f"team {job.team}" if job.team else "no team of the fleet"
-    yield "asked by", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
+    yield "owner", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
     yield "GPUs", request_text(job)
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
@@ -142,7 +178,11 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     yield "where", f"cluster {job.cluster}; {job.placement_reason or pool_text(job)}"
     if job.engine_id is not None:
         native = (
-            ", made without Fairway" if job.native else f" ({job.engine_name})" if job.engine_name else ""
+            ", submitted outside Fairway"
+            if job.native
+            else f" ({job.engine_name})"
+            if job.engine_name
+            else ""
         )
         yield "engine job", f"{job.engine_id}{native}"
     if idle := idle_text(job):
@@ -162,7 +202,7 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
         lines = spec.script.rstrip("\n").split("\n")
         more = [f"… {len(lines) - _MAX_SCRIPT_LINES} more lines"] if len(lines) > _MAX_SCRIPT_LINES else []
         yield "script", "\n".join([*lines[:_MAX_SCRIPT_LINES], *more])
-    for label, value in (("image", spec.image), ("setup", spec.setup), ("in folder", spec.workdir)):
+    for label, value in (("image", spec.image), ("setup", spec.setup), ("directory", spec.workdir)):
         if value:
             yield label, value
     if spec.env:
@@ -177,11 +217,10 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def request_text(job: wire.Job) -> str:
-    """Format the requested devices: `8 GPUs`, `2 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
-    if job.nodes == 1:
-        return f"{gpus_text(job)} {_noun(job)}{'' if job.gpus == 1 else 's'}"
-    each = count(job.gpus, _noun(job))
-    return f"{each} on each of {job.nodes} nodes, {job.devices} in all"
+    """Format the request: `8 GPUs`, `two 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
+    number = _NUMBERS[job.gpus] if job.slice and job.gpus < len(_NUMBERS) else str(job.gpus)
+    each = f"{number} {_noun(job)}{'' if job.gpus == 1 else 's'}"
+    return each if job.nodes == 1 else f"{each} on each of {job.nodes} nodes, {job.devices} in all"
 
 
 def _noun(job: wire.Job) -> str:
@@ -195,7 +234,7 @@ def _event(e: wire.Event) -> str:
 
 def nodes_text(nodes: Sequence[str]) -> str:
     """Format node names, the first few and the number of others: `gpu001, gpu002 and 3 more`."""
-    return first_few(nodes, _MAX_NODES_NAMED) or "a node the engine does not name"
+    return first_few(nodes, _MAX_NODES_NAMED) or "an unknown node"
 
 
 def _ended(a: wire.Attempt) -> str:
@@ -231,18 +270,18 @@ def pool_text(job: wire.Job) -> str:
 def state_text(job: wire.Job) -> str:
     """Format the state, and a pending cancel or hold; without tracking, the state is a past one."""
     if job.last_seen_at is not None:
-        return f"{job.state}, untracked"
+        return f"{STATE_WORDS[job.state]}, untracked"
     if job.state in OPEN_JOBS:
         if job.desired_state == "cancel":
-            return f"{job.state}, ends"
+            return f"{STATE_WORDS[job.state]}, cancelling"
         if job.desired_state == "hold" and job.state is not JobState.HELD:
-            return f"{job.state}, to hold"
-    return job.state.value
+            return f"{STATE_WORDS[job.state]}, to be held"
+    return STATE_WORDS[job.state]
 
 
 def tasks_text(tasks: Mapping[JobState, int]) -> str:
     """Format the number of tasks in each state: `3 running, 97 waiting`."""
-    return ", ".join(f"{tasks[state]} {state}" for state in TASK_ORDER if tasks.get(state))
+    return ", ".join(f"{tasks[state]} {STATE_WORDS[state]}" for state in TASK_ORDER if tasks.get(state))
 
 
 def note(job: wire.Job) -> str:
@@ -268,8 +307,8 @@ def idle_step(job: wire.JobDetail) -> str | None:
         return None
     longest = duration_text(min(KEEP_SECONDS, idle.longest_keep_seconds))
     done = DONE_WORDS[idle.action]
-    unless = f"unless it works again, or you run:  fairway keep {job.id} --for {longest}"
-    return f"It is {done} at {idle.due_at:%H:%M} UTC {unless}"
+    unless = f"unless it uses its GPUs again or you run:  fairway keep {job.id} --for {longest}"
+    return f"It will be {done} at {idle.due_at:%H:%M} UTC {unless}"
 
 
 def idle_text(job: wire.JobDetail) -> str:
@@ -283,8 +322,8 @@ def idle_text(job: wire.JobDetail) -> str:
         parts.append(f"kept until {idle.kept_until:%Y-%m-%d %H:%M} UTC by {clean(idle.kept_by)}{why}")
     if idle.action is not None and idle.due_at is not None:
         done = DONE_WORDS[idle.action]
-        would = f"would be {done}, but the rule is in dry run" if idle.dry_run else f"is {done}"
-        parts.append(f"{idle.evidence}; {would} from {idle.due_at:%H:%M} UTC on (rule {idle.rule})")
+        would = f"would be {done}, but the rule is in dry run" if idle.dry_run else f"will be {done}"
+        parts.append(f"{idle.evidence}; {would} at {idle.due_at:%H:%M} UTC or later (rule {idle.rule})")
     return "; ".join(parts)
 
 
@@ -295,10 +334,10 @@ def next_step(job: wire.JobDetail) -> list[str]:
     if (idle := idle_step(job)) is not None:
         return [idle]
     if job.state is JobState.HELD:
-        return [f"Let it go on with:  fairway release {job.id}"]
+        return [f"Release it with:  fairway release {job.id}"]
     if job.state is JobState.WAITING or job.state is JobState.QUEUED:
-        return [f"What would help:  fairway why {job.id}"]
+        return [f"Find out why with:  fairway why {job.id}"]
     if job.attempts and not job.native:
         follow = " -f" if job.state in OPEN_JOBS else ""
-        return [f"What it prints:  fairway logs {job.id}{follow}"]
+        return [f"Show its output with:  fairway logs {job.id}{follow}"]
     return []

@@ -50,7 +50,7 @@ def removal_lines(removals: Sequence[wire.Removal]) -> list[str]:
 def taken_lines(clusters: Iterable[wire.ClusterPlan]) -> list[str]:
     """Return a line for everything that a policy takes from people of a cluster, with who used it."""
     return [
-        f"takes away on {clean(c.cluster)}: {clean(t.what)}; {used_text(t.used, one=t.user is not None)}"
+        f"removes on {clean(c.cluster)}: {clean(t.what)}; {used_text(t.used, one=t.user is not None)}"
         for c in clusters
         for t in c.taken
     ]
@@ -62,7 +62,7 @@ def used_text(use: wire.RecentUse, *, one: bool = False) -> str:
     `one`: only one user can have used it, who is named already.
     """
     if use.unknown:
-        return f"who used it in the last 30 days is not known: {clean(use.unknown)}"
+        return f"usage in the last 30 days is unknown: {clean(use.unknown)}"
     if not use.users:
         return "not used in the last 30 days"
     if one:

@@ -14,19 +14,19 @@ from typing import Final
 from fairway.cost.budget_text import SPENT_CODE
 from fairway.explain.reasons import REASONS, WaitReason
 from fairway.model.job import OPEN_JOBS, JobState
-from fairway.model.text import clean, span
-from fairway.views.jobs import name_and_state, nodes_text, pool_text, request_text
+from fairway.model.text import clean, sentence, span
+from fairway.views.jobs import STATE_WORDS, name_and_state, nodes_text, pool_text, request_text
 from fairway.wire import jobs as wire
 
 _HELD_CODES: Final = ("Held", "HeldByAdmin", "HeldAfterFailure", "ReservationGone")
 
 
 GPU_EVENT: Final = "gpu"
-"""The kind of an event of a job's timeline: something went wrong with a GPU of it."""
+"""The kind of an event of a job's timeline: a GPU of it reported an error."""
 GPU_FAILED: Final = "gpu-failed"
 """The same, and it explains the end of an attempt."""
 SILENT_SECONDS: Final = 30
-"""An engine that gives no reason for longer than this has not merely not looked yet."""
+"""After this time, the engine has had a chance to report a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,16 @@ def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
     if job.state is JobState.RUNNING:
         return f"{text} on {nodes_text(nodes)}"
     if job.state in OPEN_JOBS:
-        return f"{text} for {request_text(job)} of {clean(pool_text(job))}"
+        where = clean(job.pool or pool_text(job))
+        return f"{text}; it requests {request_text(job)} in {where}"
     if job.started_at is None or job.ended_at is None:
-        return f"{text}; it never ran"
-    return f"{text}; it ran {span((job.ended_at - job.started_at).total_seconds())} on {nodes_text(nodes)}"
+        return f"{text} without having run"
+    ran = span((job.ended_at - job.started_at).total_seconds())
+    return f"{text} after running for {ran} on {nodes_text(nodes)}"
 
 
 def _gpu_reasons(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
-    """Generate what went wrong with GPUs under a job that runs, or that ended because of it."""
+    """Generate GPU errors of a job that runs, or that ended because of one."""
     if job.last_seen_at is not None or job.state in (JobState.DONE, JobState.CANCELLED):
         return
     last = job.attempts[-1] if job.attempts else None
@@ -120,12 +122,12 @@ def _reasons(
     plain: bool,
     answer: WaitAnswer | None,
 ) -> Iterator[wire.WhyReason]:
-    if job.last_seen_at is not None:  # nothing else that is known of it is of now
+    if job.last_seen_at is not None:  # nothing else that is known of it is current
         yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine="")
         return
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
         if job.state is JobState.RUNNING and (reason := REASONS.get(job.code)) is not None:
-            text = f"It has begun, but not all of it runs now. {reason.means}"
+            text = f"The job has started, but not all of it is running now. {reason.means}"
             yield _why_reason(job, reason, text, job.engine_reason)
         return
     if job.state not in OPEN_JOBS:
@@ -138,7 +140,8 @@ def _reasons(
         yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine=engine)
     if job.state is JobState.QUEUED:
         if left_by is not None:
-            text = f"{left_by or 'somebody'} had Fairway leave cluster {job.cluster}: it sends no jobs there"
+            by = f" ({left_by} ran fairway leave)" if left_by else ""
+            text = f"Fairway no longer manages cluster {job.cluster} and sends no jobs there{by}."
             yield _why_reason(job, REASONS["ClusterNotGoverned"], text)
         yield from _not_sent(job, before, away, explained=held or spent or left_by is not None)
     elif job.state is JobState.WAITING and not held and not spent:
@@ -150,8 +153,9 @@ def _held_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
     reason = REASONS[job.code if by_engine else "Held"]
     hold_events = [e for e in job.events if e.kind in ("held", "released")]
     last = hold_events[-1] if hold_events else None
-    by = f" {last.by} held it." if last and last.kind == "held" and last.by else ""
-    return _why_reason(job, reason, reason.means + by, job.engine_reason if by_engine and not plain else "")
+    by = last.by if last and last.kind == "held" else ""
+    means = reason.means.replace("by its owner or an operator", f"by {by}") if by else reason.means
+    return _why_reason(job, reason, means, job.engine_reason if by_engine and not plain else "")
 
 
 def _not_sent(
@@ -161,12 +165,10 @@ def _not_sent(
     if job.code == "Retry":
         yield _why_reason(job, REASONS["Retry"], job.reason)
     if open_jobs := [other for other in before if other.state in OPEN_JOBS]:
-        text = "it comes after " + ", ".join(
-            f"{clean(o.name)} ({o.id}), which is {o.state}" for o in open_jobs
-        )
-        yield _why_reason(job, REASONS["AfterAnother"], text)
+        others = ", ".join(f"{clean(o.name)} ({o.id}, {STATE_WORDS[o.state]})" for o in open_jobs)
+        yield _why_reason(job, REASONS["AfterAnother"], f"The job starts after {others}.")
     if away:
-        yield _why_reason(job, REASONS["ClusterAway"], f"{job.cluster} does not answer: {away}")
+        yield _why_reason(job, REASONS["ClusterAway"], f"Cluster {job.cluster} is unreachable: {away}")
     elif not (explained or open_jobs or job.code == "Retry"):
         yield _why_reason(job, REASONS["NotSent"])
 
@@ -183,19 +185,19 @@ def _answer_reason(job: wire.JobDetail, answer: WaitAnswer, now: datetime) -> wi
     """Return the reason of a job whose engine was asked about it."""
     notes = []
     if answer.hidden_by:
-        notes.append(f"Cluster {job.cluster} gives no reason of its own: {answer.hidden_by}.")
+        notes.append(f"Cluster {job.cluster} reports no reason: {answer.hidden_by}.")
     if answer.problem:
-        notes.append(f"Cluster {job.cluster} could not be asked for more: {answer.problem.rstrip('.')}.")
+        notes.append(f"Cluster {job.cluster} could not be queried for details: {answer.problem.rstrip('.')}.")
     reason = REASONS.get(answer.code)
     if reason is not None:
-        text = f"{reason.means.rstrip('.')}: {answer.text}." if answer.text else reason.means
+        text = sentence(answer.text) if answer.text else reason.means
         return _why_reason(job, reason, " ".join([text, *notes]), answer.engine)
     if answer.engine:
         return _why_reason(job, REASONS["EngineSays"], " ".join([answer.engine, *notes]))
     silent = REASONS["EngineSilent"]
     if (now - job.submitted_at).total_seconds() > SILENT_SECONDS and not answer.problem:
-        notes = notes or [f"Cluster {job.cluster} gives no reason."]
-        notes.append("Fairway finds room, no limit in its way and no job before it: it should start soon.")
+        notes = notes or [f"Cluster {job.cluster} reports no reason."]
+        notes.append("Enough GPUs are free, no limit applies and no job is ahead: it should start soon.")
         return _why_reason(job, silent, " ".join(notes))
     return _why_reason(job, silent, " ".join([silent.means, *notes]))
 
@@ -207,7 +209,7 @@ def _ending_reason(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
     reason = REASONS.get(job.code)
     hint = reason.remedy_for(job.id, job.engine_id) if reason else job.hint
     if not hint and job.attempts and not job.native:
-        hint = f"what it printed:  fairway logs {job.id}"
+        hint = f"show its output:  fairway logs {job.id}"
     yield wire.WhyReason(code=job.code, text=clean(job.reason or job.code), hint=clean(hint), engine="")
 
 

@@ -103,13 +103,13 @@ class CostRow(ReportRow):
     others: int = Field(default=0, description="so many rows that were too many to list, in one")
     gpu_hours: Hours
     usage: Amount
-    idle: Amount = Field(description="share of what nobody used: idle, fragmented, drained, down, committed")
+    idle: Amount = Field(description="share of waste: idle, fragmented, drained, down, committed")
     overhead: Amount
     total: Amount
 
 
 class CostReport(Document):
-    """What usage cost, with shares of what nobody used and of overhead."""
+    """Cost by group, with shares of waste and overhead."""
 
     rows: list[CostRow]
     total: CostRow
@@ -158,7 +158,7 @@ class WasteRow(ReportRow):
 
 
 class WasteReport(Document):
-    """What nobody used, by why: idle, fragmented, drained, down, unused commitments; and what was held."""
+    """Waste by cause: idle, fragmented, drained, down, unused commitments; and usage."""
 
     rows: list[WasteRow]
     total: WasteRow

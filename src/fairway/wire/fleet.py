@@ -97,7 +97,7 @@ class Reason(Wire):
 
 
 class Condition(Reason):
-    """What is wrong with a cluster beside not being reachable: not looked at, or not installed."""
+    """A problem of a cluster other than being unreachable: not observed, or not installed."""
 
     type: ConditionType
     since: Moment
@@ -162,7 +162,7 @@ class Cluster(Seen):
     since: Moment | None = Field(description="since when it is reachable, or is not")
     conditions: list[Condition] = Field(
         default_factory=list,
-        description="what could not be looked at, and what an administrator has yet to install",
+        description="what could not be read, and what an administrator must still install",
     )
     pools: list[str]
     gpus: Counts | None = Field(description="whole GPUs; null: not observed yet")
@@ -224,7 +224,7 @@ class Session(Wire):
     user: str
     role: Role
     token: str | None = Field(description="the token it was made with and ends with; null: single sign-on")
-    issuer: str = Field(description="who said who they are, for single sign-on; empty: a token")
+    issuer: str = Field(description="the identity provider, for single sign-on; empty: a token")
     created_at: Moment
     expires_at: Moment
 

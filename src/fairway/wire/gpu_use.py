@@ -95,7 +95,7 @@ class SupplyUse(Wire):
 
 
 class UseNow(Wire):
-    """What held GPUs did in the last window that was read; pools that were not measured are not in it."""
+    """Use of GPUs that jobs held in the last window that was read; pools without measurements are omitted."""
 
     supplies: list[SupplyUse]
 

@@ -359,14 +359,14 @@ class Job(Wire):
     state: JobState
     desired_state: str = Field(description="what people asked for last: run, hold or cancel")
     code: str = Field(
-        description="why it waits, is not sent, was refused or not started; stays the same, for scripts to "
-        "match on; empty: nothing to say, or only words"
+        description="why it waits, is not sent, was refused or did not start: stable, for scripts; empty: it "
+        "has no reason, or one without a code"
     )
-    reason: str = Field(description="why it waits or how it ended: the engine's words, or what holds it")
+    reason: str = Field(description="why it waits or how it ended")
     engine_reason: str = Field(
-        default="", description="the engine's own words for why it waits or how it ended; empty: none"
+        default="", description="the engine's own text for why it waits or how it ended; empty: none"
     )
-    hint: str = Field(default="", description="what would help; empty: nothing to say")
+    hint: str = Field(default="", description="what would help; empty: nothing")
     last_seen_at: Moment | None = Field(
         default=None,
         description="its cluster is no longer in the fleet: the state is as of then; null: it is tracked",
@@ -484,14 +484,14 @@ class JobDetail(Job):
 
 
 class WhyReason(Wire):
-    """One thing that keeps a job from starting, or ended it."""
+    """One reason why a job does not start, or why it ended."""
 
     code: str = Field(
-        examples=["TeamAtCeiling"], description="stays the same, for scripts to match on; empty: only words"
+        examples=["TeamAtCeiling"], description="stable, for scripts; empty: the engine's text has no code"
     )
     text: str = Field(description="what it means, for people")
-    hint: str = Field(description="what would help; empty: nothing to say")
-    engine: str = Field(description="the engine's own words, if they are others; empty: none")
+    hint: str = Field(description="what would help; empty: nothing")
+    engine: str = Field(description="the engine's own text, if it differs; empty: none")
 
 
 class Diagnosis(Wire):
@@ -519,12 +519,12 @@ class RightSize(Wire):
 
 
 class Why(Wire):
-    """Why a job waits; of one that runs or is over, how it stands."""
+    """Why a job waits; for one that runs or has ended, its state."""
 
     id: str = Field(examples=["8f3k"])
     name: str
     state: JobState
-    summary: str = Field(description="how it stands, in one sentence")
+    summary: str = Field(description="the state of the job in one sentence")
     cluster: str
     pool: str | None
     slice: str | None
@@ -532,11 +532,11 @@ class Why(Wire):
     submitted_at: Moment
     started_at: Moment | None = Field(description="of the last attempt")
     ended_at: Moment | None
-    reasons: list[WhyReason] = Field(description="what keeps it from starting, or ended it; may be empty")
+    reasons: list[WhyReason] = Field(description="why it does not start, or why it ended; may be empty")
     diagnosis: Diagnosis | None = Field(
         default=None,
-        description="of a job that runs, what limits its use of its GPUs in the last hours; of one that is "
-        "over, what limited it; null: nothing to say, or its cluster has no telemetry",
+        description="what limits the use of its GPUs in the last hours or, if it has ended, what limited it; "
+        "null: nothing to report, or its cluster has no telemetry",
     )
     use: Use | None = Field(
         default=None,
@@ -553,8 +553,8 @@ class Why(Wire):
 class Changed(Wire):
     """What came of cancel, hold or release."""
 
-    changed: list[str] = Field(description="jobs that were not so yet; an array gives all its open tasks")
-    unchanged: list[str] = Field(description="jobs that are over, or were already so")
+    changed: list[str] = Field(description="jobs that were changed; for an array, all its open tasks")
+    unchanged: list[str] = Field(description="jobs that have ended, or were in this state already")
 
 
 class JobStates(Wire):

@@ -272,7 +272,7 @@ class Plan(Wire):
         default_factory=list, description="applies that stopped before their end: what is live differs"
     )
     clusters: list[ClusterPlan]
-    failures: list[ClusterFailure] = Field(description="clusters that could not be looked at")
+    failures: list[ClusterFailure] = Field(description="clusters that could not be read")
     warnings: list[Fault] = Field(description="of the fleet file")
 
     @property
@@ -392,7 +392,7 @@ class DriftPage(Page[Drift]):
 
     not_checked: list[NotChecked] = Field(
         default_factory=list,
-        description="clusters that could not be looked at: their drift is not known",
+        description="clusters that could not be read: their drift is unknown",
     )
 
 

@@ -275,10 +275,10 @@ def _stop(money: Money) -> None:
     money.stays_waiting(8, low, normal)
     assert line.job(first).state is JobState.RUNNING
     for word in (low, normal):
-        assert "nothing of it starts until 1 " in line.job(word).reason
+        assert "no jobs start until 1 " in line.job(word).reason
         assert "--priority" not in line.job(word).hint
         (reason,) = line.client("alice").why(word).reasons
-        assert reason.code == "BudgetSpent" and "nothing of it starts until 1 " in reason.text
+        assert reason.code == "BudgetSpent" and "no jobs start until 1 " in reason.text
         assert reason.hint.startswith("raise  budget.amount  of research") and "--priority" not in reason.hint
     other = money.submit(by="carol")
     line.until(other, JobState.RUNNING, within=60)  # another team's money

@@ -64,7 +64,7 @@ def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engi
     told = with_budget_reason(job(), of, held)
     assert told.code == "BudgetSpent"
     assert told.reason == (
-        "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December"
+        "Team nlp has spent 104 of its 100 USD budget for November; no jobs start until 1 December"
     )
     assert told.engine_reason == ENGINE
     assert reason_text(told) == f"{told.reason} [{ENGINE}]"

@@ -298,7 +298,7 @@ async def test_open_jobs_are_bounded_by_user_and_team(
         return problem
 
     problem = await refused(alice)
-    assert problem["detail"] == "user alice has 25 open jobs and may have 30; this asks for 25 more"
+    assert problem["detail"] == "user alice has 25 open jobs and is limited to 30; this would add 25 more"
     assert "max_open_jobs_user" in problem["hint"]
     await refused(alice, key="second")
     again = await submit(http, alice, held, key="first", hold=True)  # stored already: the answer was lost
@@ -379,7 +379,7 @@ async def test_keep_is_for_whoever_may_change_the_job_and_bounded(
     assert [(await keep(who)).status_code for who in (alice, lead, oper, carol)] == [200, 200, 200, 403]
     too_long = await keep(alice, 24 * 3600 + 1)
     assert (too_long.status_code, too_long.json()["code"]) == (422, "KeepTooLong")
-    assert "1d at most" in too_long.json()["detail"]
+    assert "at most 1d" in too_long.json()["detail"]
     assert (await keep(alice, 59)).status_code == 422
     assert (await keep(alice, job="zzzz")).json()["code"] == "NoSuchJob"
     kept = (await keep(alice)).json()

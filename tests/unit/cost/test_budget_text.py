@@ -28,7 +28,7 @@ NLP = SpentBudget(
 
 def test_it_says_what_is_spent_what_starts_and_until_when() -> None:
     assert spent_text(NLP) == (
-        "team nlp has spent 1,204 of its 1,200 USD budget for November; "
+        "Team nlp has spent 1,204 of its 1,200 USD budget for November; "
         "only nightly jobs start until 1 December"
     )
     assert spent_hint(NLP) == (
@@ -41,7 +41,7 @@ def test_where_nothing_starts_no_priority_is_offered() -> None:
     stopped = replace(
         NLP, hold=Hold.STOP, every=Every.QUARTER, period=date(2026, 10, 1), until=date(2027, 1, 1)
     )
-    assert spent_text(stopped).endswith("for October to December; nothing of it starts until 1 January")
+    assert spent_text(stopped).endswith("for October to December; no jobs start until 1 January")
     assert "--priority" not in spent_hint(stopped)
 
 

@@ -76,6 +76,6 @@ def test_the_limits_of_a_policy_are_found_with_who_holds_how_much() -> None:
     assert codes(request(team, seconds=3601)) == ["JobTimeLimit"]
     (at_ceiling,) = exceeded_limits(request(team, nlp=10), tree)
     assert at_ceiling.text == (
-        "nlp holds 10 of the 12 GPUs it may hold of a100 (8 guaranteed, 4 borrowed at most), "
+        "Team nlp already uses 10 of the 12 GPUs it may use in a100 (8 guaranteed, up to 4 borrowed), "
         "and the job needs 4"
     )

@@ -108,8 +108,8 @@ def test_nodes_that_kueue_leaves_out_are_counted_with_the_cause() -> None:
     )
     assert kueue_code(message) == "NotEnoughFree"
     assert topology_text(message) == (
-        "Kueue leaves out of 3 nodes 1 with the taint site.example/repair=yes:NoSchedule, which it does not "
-        "tolerate, 2 with too few free nvidia.com/gpu"
+        "Kueue excludes, of 3 nodes, 1 with the taint site.example/repair=yes:NoSchedule, which the job does "
+        "not tolerate, 2 with too few free nvidia.com/gpu"
     )
     assert kueue_code(message.replace("nodes: 3", "nodes: 1")) == "NoNodeFits"
     assert topology_text("insufficient unused quota") == ""
@@ -186,8 +186,8 @@ def test_every_engine_word_stands_for_a_reason() -> None:
         # The virtual engine's own.
         ("NotEnoughFree", True),
         ("NoRackFits", True),
-        ("PlacesKept", True),
-        ("KeptForAnother", True),
+        ("NodesReserved", True),
+        ("ReservedForAnother", True),
         ("TeamAtCeiling", False),
         ("BehindAnother", False),
         (slurm_code("QOSMaxJobsPerUserLimit"), False),

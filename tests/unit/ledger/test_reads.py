@@ -84,8 +84,8 @@ async def test_a_page_does_not_read_the_nodes_before_it(ledger: Ledger, database
     [
         ("nonsense", LedgerRefused, "not a URL"),
         ("mysql://u:secret@h/d", LedgerRefused, "mysql"),
-        ("postgresql://u:secret@127.0.0.1:1/d", LedgerUnreachable, "does not answer"),
-        ("postgresql://u:secret@/d?host=/nonexistent", LedgerUnreachable, "does not answer"),
+        ("postgresql://u:secret@127.0.0.1:1/d", LedgerUnreachable, "is not reachable"),
+        ("postgresql://u:secret@/d?host=/nonexistent", LedgerUnreachable, "is not reachable"),
     ],
 )
 async def test_a_bad_address_is_explained_without_its_secret(

@@ -39,7 +39,7 @@ def line(change: FieldDiff) -> str:
             "share: 2, budget: { amount: 120000, at_limit: low-only, running: end },",
             [
                 ("nlp", "+ budget 120,000 a month"),
-                ("nlp", "+ when the budget is spent low-only, and what runs is ended"),
+                ("nlp", "+ at budget limit low-only, and what runs is ended"),
             ],
         ),
         ("[bob]", "[bob, dana]", [("product", "+ member dana")]),
@@ -193,8 +193,8 @@ def test_describing_grows_with_the_teams_and_not_faster() -> None:
     [
         ("{ amount: 150000 }", ["~ budget 120,000 a month → 150,000"]),
         ("{ amount: 300000, every: quarter }", ["~ budget 120,000 a month → 300,000 a quarter"]),
-        ("{ amount: 120000, warn_at: 62.5% }", ["~ budget told at 80 % → 62.5 %"]),
-        ("{ amount: 120000, at_limit: stop }", ["~ when the budget is spent warn → stop"]),
+        ("{ amount: 120000, warn_at: 62.5% }", ["~ budget warning at 80 % → 62.5 %"]),
+        ("{ amount: 120000, at_limit: stop }", ["~ at budget limit warn → stop"]),
         ("{ amount: 120000 }", []),
         (None, ["- budget 120,000 a month"]),
     ],

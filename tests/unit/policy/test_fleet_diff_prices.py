@@ -58,7 +58,7 @@ def test_rules_and_overhead_are_said() -> None:
     )
     assert told(SHARED, after) == (
         FieldDiff("~", "time zone of charges", "UTC", "Europe/Berlin"),
-        FieldDiff("~", "what nobody used is carried", "own-line", "by-usage"),
+        FieldDiff("~", "unused capacity is paid", "own-line", "by-usage"),
         FieldDiff("+", "overhead of cluster lab", None, "people 9,000.50, power 4,000 a month"),
     )
     assert told(after, SHARED)[-1] == FieldDiff(

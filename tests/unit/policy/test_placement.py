@@ -150,7 +150,7 @@ def test_the_guarantee_comes_first_then_what_is_lent_then_the_shorter_queue_then
 def test_a_guarantee_comes_back_only_from_what_teams_borrow() -> None:
     where = fleet(pool("a"), teams=(team("t", borrows("a", 8)),))
     lent = choose(ask(spec(4), where, {"a": SupplyState(32, 1, lent=3)})).why
-    assert "lent out, which come back now" in lent
+    assert "on loan, which will be reclaimed now" in lent
     # held by jobs from before the policy, or of accounts that are no team: nothing takes them back
     held = choose(ask(spec(4), where, {"a": SupplyState(32, 1, lent=2)})).why
     assert held.startswith("a has 1 of 32 GPUs free and jobs waiting for 0")
@@ -160,7 +160,7 @@ def test_a_user_at_the_limit_is_told_so() -> None:
     limited = replace(team("t", borrows("a", 8)), limits=Limits(user_gpus=6))
     where = fleet(pool("a"), teams=(limited,))
     stock = {"a": SupplyState(32, 8, user_held=4)}
-    assert "you hold 4 of the 6 that one user of t may hold" in choose(ask(spec(4), where, stock)).why
+    assert "you already use 4 of the 6 that one user of t may use" in choose(ask(spec(4), where, stock)).why
     assert choose(ask(spec(2), where, stock)).why.startswith("a has 8 GPUs free")
 
 
@@ -173,7 +173,8 @@ def test_the_cheapest_on_a_tie_then_the_order_of_the_file() -> None:
     found = ask(spec(4), where, stocks)
     assert [str(o.supply) for o in found.fits] == ["b", "c", "a"]
     assert (
-        choose(found).why == "b has 12 GPUs free and costs 1.00 per GPU-hour, the least of 3 pools that fit"
+        choose(found).why
+        == "b has 12 GPUs free; c has 12 GPUs free. Both are equal, and b is first in the fleet file"
     )
     stocks["b"] = stocks["c"] = SupplyState(32, 0, waiting=1)
     assert choose(ask(spec(4), where, stocks)).why == (
@@ -228,7 +229,7 @@ def test_the_parents_ceiling_binds_too() -> None:
     stocks = {Supply(PoolName("a")): SupplyState(64, 64, busy={above.name: 6})}
     assert options(spec(2), inside, NORMAL, where, stocks).fits[0].start is Start.LENT
     assert options(spec(4), inside, NORMAL, where, stocks).fits[0].start is Start.WAITS
-    with pytest.raises(NoPoolFits, match="lab may hold 8 there"):
+    with pytest.raises(NoPoolFits, match="a allows team lab 8 GPUs, and the request is for 9"):
         choose(options(spec(9), inside, NORMAL, where, stocks))
 
 
@@ -255,10 +256,19 @@ def test_a_cluster_that_cannot_be_reached_comes_last() -> None:
         (spec(1, pool=PoolName("cloud-spot")), "cloud-spot is spot"),
         (spec(GpuRequest(1, model="H100")), "hpc-a100 has whole A100-80GB, not H100"),
         (spec(1, pool=PoolName("nobodys")), "nobodys is not granted to team research"),
-        (spec(8, nodes=3, pool=PoolName("hpc-a100")), "one job of team research may have 16"),
-        (spec(16, pool=PoolName("hpc-a100")), "at most 8 GPUs on one node, not 16"),
-        (spec(6, nodes=2, pool=PoolName("hpc-a100")), "research may hold 10 there"),
-        (spec(1, pool=PoolName("hpc-a100"), time_seconds=7201), "more time than the 2 h of team research"),
+        (
+            spec(8, nodes=3, pool=PoolName("hpc-a100")),
+            "allows 16 GPUs for one job of team research, and the request is for 24",
+        ),
+        (spec(16, pool=PoolName("hpc-a100")), "at most 8 GPUs on one node, and the request is for 16"),
+        (
+            spec(6, nodes=2, pool=PoolName("hpc-a100")),
+            "allows team research 10 GPUs, and the request is for 12",
+        ),
+        (
+            spec(1, pool=PoolName("hpc-a100"), time_seconds=7201),
+            "allows 2h for one job of team research, and the request is for 2h1s",
+        ),
     ],
 )
 def test_each_pool_says_why_not(job: JobSpec, says: str) -> None:
@@ -288,7 +298,7 @@ def test_the_hint_is_about_what_came_nearest() -> None:
     where = fleet(pool("h", "H100-80GB"), pool("a", capacity=Capacity.SPOT), teams=(team("t", borrows("a")),))
     with pytest.raises(NoPoolFits) as refused:
         choose(ask(spec(GpuRequest(1, model="A100")), where))
-    assert refused.value.hint == "let the job say  tolerates: [spot]"
+    assert refused.value.hint == "submit it with  --tolerates spot"
     assert refused.value.message.startswith(
         "no pool fits: a is spot, whose nodes may vanish; h has whole H100"
     )

@@ -150,7 +150,7 @@ def test_a_team_with_jobs_is_not_removed() -> None:
     jobs = {QOS: Activity(2, 0), ACCOUNT: Activity(2, 1)}
     (objection,) = plan(Translation(()), has, jobs).objections
     assert (objection.code, objection.forceable) == ("TeamHasJobs", True)
-    assert objection.message == "team research would go, and has 2 running and 1 waiting jobs"
+    assert objection.message == "team research would be removed, and has 2 running and 1 waiting jobs"
     assert "draining: true" in objection.hint
 
 

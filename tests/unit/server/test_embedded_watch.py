@@ -26,7 +26,7 @@ class Postgres:
     def restart(self) -> None:
         self.restarts += 1
         if self.broken:
-            raise LedgerUnreachable("EmbeddedFailed", "it did not start", "look at its log")
+            raise LedgerUnreachable("EmbeddedFailed", "it did not start", "check its log")
         self.running = True
 
 

@@ -79,7 +79,8 @@ async def test_the_next_step_and_how_to_postpone_it(ledger: Ledger, db: psycopg.
     assert (seen.idle.action, seen.idle.due_at, seen.idle.rule) == ("cancel", due, "notebooks")
     word = format_job_id(job)
     assert views.next_step(seen) == [
-        f"It is cancelled at {due:%H:%M} UTC unless it works again, or you run:  fairway keep {word} --for 2h"
+        f"It will be cancelled at {due:%H:%M} UTC unless it uses its GPUs again or you run:  "
+        f"fairway keep {word} --for 2h"
     ]
     assert dict(views.facts(seen, None))["idle"].startswith("its GPU was busy for less than 1 % of the last")
     (entry,) = (e for e in views.timeline(seen) if e.what == "idle")

@@ -89,7 +89,7 @@ async def test_a_ledger_that_takes_too_long_is_said(ledger: Ledger, monkeypatch:
     removal = Removal(RemovalKind.TEAM, "product")
     monkeypatch.setattr(service, "SECONDS", 0.0)
     used = await recent_use(ledger, [FLEET], [removal], SOON)
-    assert used[removal].unknown == "the ledger did not answer within 0 s"
+    assert used[removal].unknown == "the ledger did not respond within 0 s"
 
 
 def test_what_nobody_can_use_is_not_asked_about() -> None:
@@ -110,7 +110,7 @@ def test_the_lines_name_who_used_it() -> None:
         "used in the last 30 days by bob (under 0.1 GPU-hours)"
     )
     unknown = used_text(convert(RecentUse(unknown="slurmdbd is away")))
-    assert unknown == "who used it in the last 30 days is not known: slurmdbd is away"
+    assert unknown == "usage in the last 30 days is unknown: slurmdbd is away"
     members = [Removal(RemovalKind.MEMBER, "nlp", user) for user in ("alice", "bob")]
     used = {members[0]: RecentUse.of({"alice": 7200}), members[1]: RecentUse()}
     (line,) = removal_lines(count_removals(members, {}, (), (), used))

@@ -105,7 +105,8 @@ async def test_a_batch_fills_the_cheap_pool_then_the_other_then_the_shorter_queu
     # 32 and 16 GPUs; both queues are as long as their pools are large then, and the cheaper one is taken
     assert [m.placement.supply.pool for m in made[:7]] == [POOL] * 4 + [DEAR] * 2 + [POOL]
     assert made[0].placement.why == (
-        "hpc-a100 has 32 GPUs free and costs 1.00 per GPU-hour, the least of 2 pools that fit"
+        "hpc-a100 has 32 GPUs free; cloud-a100 has 16 GPUs free. Both can start it, and hpc-a100 is cheaper "
+        "(1.00 vs 3.00 per GPU-hour)"
     )
     rows = await bench.ledger.jobs.rows([m.ids[0] for m in made])
     assert [r.pool for r in sorted(rows, key=lambda r: r.id)] == [m.placement.supply.pool for m in made]
@@ -129,7 +130,7 @@ async def test_a_cluster_that_was_left_gets_no_job(bench: Bench) -> None:
     assert made.placement.supply.pool == DEAR
     with pytest.raises(NoPoolFits) as refused:
         await bench.submitter.submit([spec(pool=POOL)], ADA, by="ada")
-    assert "is on cluster hpc, which Fairway has left" in refused.value.message
+    assert "is on cluster hpc, which Fairway no longer manages" in refused.value.message
     assert "fairway apply -f fleet.yaml" in refused.value.hint
     assert not (await bench.submitter.dry_run(spec(pool=POOL), ADA)).could_run
 

@@ -48,17 +48,17 @@ UNFOLLOWED = condition(ConditionType.JOBS_NOT_FOLLOWED, "ToolMissing", "squeue c
 def test_a_cluster_that_was_not_compared_is_never_without_drift() -> None:
     alone = drift_view([], NOW, [cluster("hpc", AWAY)])
     assert "no drift" not in alone.empty
-    assert alone.empty.startswith("hpc is not checked for drift since 2026-03-01 11:53Z (7 min ago), because")
+    assert alone.empty.startswith("hpc has not been checked for drift since 2026-03-01 11:53Z (7 min ago): ")
     assert "ClusterUnreachable" in alone.empty
     two = drift_view([], NOW, [cluster("cloud"), cluster("hpc", AWAY)])
     assert two.empty.endswith("every other cluster is as it was applied")
-    assert drift_view([], NOW, [cluster("hpc")]).empty == "no drift: every cluster is as it was applied"
+    assert drift_view([], NOW, [cluster("hpc")]).empty == "no drift: every cluster matches the applied policy"
 
 
 def test_an_empty_list_of_jobs_says_that_they_are_not_followed() -> None:
     view = jobs_view([], NOW, wide=False, filtered=False, more=False)
     shown = with_unfollowed(view, [cluster("hpc", UNFOLLOWED)], NOW)
-    assert shown.empty == "jobs of hpc are not followed for 7 min: ToolMissing: squeue cannot be run"
+    assert shown.empty == "jobs of hpc have not been observed for 7 min: ToolMissing: squeue cannot be run"
     assert shown.hint == "do this"
     assert with_unfollowed(view, [cluster("hpc")], NOW) == view
 
@@ -88,7 +88,7 @@ def test_why_says_first_that_nobody_follows_the_job() -> None:
     (reason,) = with_conditions(why, [found]).reasons
     assert (reason.code, reason.text) == (
         "ToolMissing",
-        "jobs of hpc are not followed: squeue cannot be run",
+        "Jobs of hpc are not observed: squeue cannot be run",
     )
     over = why.model_copy(update={"state": JobState.DONE})
     assert with_conditions(over, [found]) == over

@@ -60,7 +60,7 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
 def test_a_job_for_a_cluster_that_was_left_says_so() -> None:
     why = build_why(job("queued"), [], "", NOW, left_by="eve")
     assert [r.code for r in why.reasons] == ["ClusterNotGoverned"]
-    assert why.reasons[0].text.startswith("eve had Fairway leave cluster ")
+    assert why.reasons[0].text.startswith("Fairway no longer manages cluster hpc")
 
 
 def told(
@@ -81,9 +81,9 @@ def codes(found: wire.Why) -> list[str]:
 def test_an_engines_word_is_translated_and_kept_as_evidence() -> None:
     found = told(said("TeamAtCeiling", "AssocGrpGRES"))
     (reason,) = found.reasons
-    assert found.summary == "train (8f3k) waits since 12 min for 8 GPUs of hpc-a100"
+    assert found.summary == "train (8f3k) has been waiting for 12 min; it requests 8 GPUs in hpc-a100"
     assert (reason.code, reason.engine) == ("TeamAtCeiling", "AssocGrpGRES")
-    assert reason.text.startswith("The team holds all it may hold") and "raise  borrow" in reason.hint
+    assert reason.text.startswith("The team uses all GPUs of this pool") and "raise  borrow" in reason.hint
 
 
 def test_our_own_engines_sentence_is_told_as_it_is() -> None:
@@ -101,7 +101,7 @@ def test_words_nobody_knows_and_none_at_all() -> None:
 
 
 def test_a_spent_budget_comes_first_and_alone_with_its_own_remedy() -> None:
-    spent = "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December"
+    spent = "Team nlp has spent 104 of its 100 USD budget for November; no jobs start until 1 December"
     waits = job(
         code="BudgetSpent",
         reason=spent,
@@ -120,7 +120,7 @@ def test_who_holds_it_and_how_to_let_it_go() -> None:
     events = [{"at": NOW, "kind": "held", "by": "bob", "text": ""}]
     (reason,) = told(said("Held", "JobHeldUser", "held", events=events)).reasons
     assert (reason.code, reason.hint) == ("Held", "fairway release 8f3k")
-    assert reason.text.endswith("bob held it.") and reason.engine == "JobHeldUser"
+    assert reason.text.startswith("On hold by bob. ") and reason.engine == "JobHeldUser"
     (by_admin,) = told(said("HeldByAdmin", "JobHeldAdmin", "held")).reasons
     assert by_admin.code == "HeldByAdmin" and "scontrol release 17" in by_admin.hint
     assert codes(told(job("queued", desired_state="hold"))) == ["Held"]
@@ -140,7 +140,7 @@ def test_what_it_comes_after_only_while_that_is_open() -> None:
     open_, over = job("running", id="0001", name="first"), job("done", id="0002", name="second")
     (reason,) = told(job("queued"), before=[open_, over]).reasons
     assert reason.code == "AfterAnother"
-    assert reason.text == "it comes after first (0001), which is running"
+    assert reason.text == "The job starts after first (0001, running)."
     assert codes(told(job("queued"), before=[over])) == ["NotSent"]
 
 
@@ -148,7 +148,8 @@ def test_queued_says_what_fairway_waits_for() -> None:
     assert codes(told(job("queued"))) == ["NotSent"]
     away = told(job("queued"), away="connection refused")
     assert (
-        codes(away) == ["ClusterAway"] and "hpc does not answer: connection refused" in away.reasons[0].text
+        codes(away) == ["ClusterAway"]
+        and "Cluster hpc is unreachable: connection refused" in away.reasons[0].text
     )
     (again,) = told(job("queued", code="Retry", reason="failed; comes back after 30 s")).reasons
     assert (again.code, again.text) == ("Retry", "failed; comes back after 30 s")
@@ -158,18 +159,18 @@ def test_a_gang_of_which_a_part_waits_says_why() -> None:
     found = told(said("NotEnoughFree", "Unschedulable: 0/4 nodes", "running"))
     (reason,) = found.reasons
     assert reason.code == "NotEnoughFree" and reason.text.startswith(
-        "It has begun, but not all of it runs now."
+        "The job has started, but not all of it is running now."
     )
     assert reason.engine == "Unschedulable: 0/4 nodes"
 
 
 def test_one_that_runs_or_is_over_says_where_and_when() -> None:
     runs = told(job("running"))
-    assert runs.summary == "train (8f3k) runs since 5 min on gpu001, gpu002"
+    assert runs.summary == "train (8f3k) has been running for 5 min on gpu001, gpu002"
     assert runs.reasons == [] and runs.nodes == ["gpu001", "gpu002"]
     done = told(job("done"))
     assert (
-        done.summary == "train (8f3k) is done 3 min ago; it ran 2 min on gpu001, gpu002"
+        done.summary == "train (8f3k) finished 3 min ago after running for 2 min on gpu001, gpu002"
         and done.reasons == []
     )
     failed = told(job("failed", exit_code=3, reason="NonZeroExitCode"))

@@ -91,7 +91,7 @@ async def test_members_of_other_teams_see_no_amounts(
             if whose == "other":
                 assert not found, (path, user, found)
                 if WAITS in path or path == "/v1/jobs":
-                    assert "team product has spent its budget" in text
+                    assert "Team product has spent its budget" in text
             else:
                 shown[whose] += bool(found)
     assert shown["own"] >= 6 and shown["all"] >= 6

@@ -77,12 +77,12 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
 
     @app.get("/v1/reports/cost", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_cost(request: Request, params: CostParams) -> wire.CostReport:
-        """What usage cost, with shares of what nobody used and of overhead. Rows sum to the total."""
+        """Report cost by the requested groups, with shares of waste and overhead. Rows sum to the total."""
         return await costs.cost(caller_of(request), params)
 
     @app.get("/v1/reports/usage", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_usage(request: Request, params: CostParams) -> wire.UsageReport:
-        """What was held: GPU-hours with slices by their part, and slices as they are."""
+        """Report usage: GPU-hours, with slices counted by their part of a GPU, and slice-hours."""
         return await costs.usage(caller_of(request), params)
 
     @app.get("/v1/reports/waste", dependencies=REPORT, responses=_REPORT, tags=["cost"])
@@ -93,19 +93,19 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
         pool: Name = None,
         most: Most = 1000,
     ) -> wire.WasteReport:
-        """What nobody used, by why, and what it cost."""
+        """Report waste by cause, with its cost."""
         return await costs.waste(caller_of(request), CostRequest(window, tuple(by), pool=pool, max_rows=most))
 
     @app.get("/v1/reports/efficiency", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_efficiency(request: Request, params: CostParams) -> wire.EfficiencyReport:
-        """What became of the GPU time that was held: busy, poorly used, idle, not measured; and energy."""
+        """Report efficiency: GPU time that was busy, poorly used, idle or not measured, and energy."""
         return await costs.efficiency(caller_of(request), params)
 
     @app.get("/v1/reports/capacity", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_capacity(
         request: Request, window: WindowText = "30d", pool: Name = None
     ) -> wire.CapacityReport:
-        """What was there, used or not, by day and pool: what a provider would bill."""
+        """Report capacity by day and pool, used or not, as a provider would bill it."""
         return await costs.capacity(
             caller_of(request), CostRequest(window, (Label.POOL,), pool=pool, max_rows=1)
         )
@@ -116,12 +116,12 @@ def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
 
     @app.get("/v1/statements/{month}", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def show_statements(request: Request, month: MonthText, team: Name = None) -> wire.Statements:
-        """A month's charges by team. A closed month is shown as it was told."""
+        """Return the charges of a month by team. A closed month is returned as it was closed."""
         return await costs.statements(caller_of(request), month, team)
 
     @app.post("/v1/statements/{month}/close", dependencies=OPERATOR, responses=_CLOSE, tags=["cost"])
     async def close_month(request: Request, month: Month) -> wire.Statements:
-        """Keep a month as it is told now, for good. What is found later lands in the next."""
+        """Close a month: its charges no longer change. Later corrections go to the next month."""
         return await costs.close(caller_of(request), month)
 
     @app.get(

@@ -61,7 +61,7 @@ def add_gpu_health_routes(app: FastAPI, ledger: Ledger) -> None:
 
     @app.post("/v1/uncordon", dependencies=OPERATOR, responses=_NOT_CORDONED, tags=["fleet"])
     async def uncordon(body: wire.UncordonRequest, request: Request) -> wire.Cordon:
-        """Open a node again that Fairway closed; it is done within seconds."""
+        """Uncordon a node that Fairway cordoned. This takes a few seconds."""
         return await gpu_health.uncordon(ledger, body, caller_of(request).name)
 
 

@@ -162,7 +162,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
 
     @app.get("/v1/jobs/{id:path}/why", dependencies=ASKS_ENGINE, responses=_NOT_FOUND, tags=["jobs"])
     async def explain_job(id: JobIdPath, request: Request) -> wire.Why:  # noqa: A002
-        """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
+        """Explain why a job waits, with a hint for each reason, or describe one that runs or has ended."""
         found = await find_job(ledger, id)
         person = await _person(request, fleets)
         return await job_services.explain_job(ledger, fleets, parts.explainer, found, person)

@@ -116,8 +116,8 @@ class ApplyToCluster:
     async def _execute(self, apply: _Apply, fleet: Fleet | None) -> None:
         timed_out = TemporaryError(
             "PlanTimedOut",
-            f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",
-            "look whether the cluster answers slowly:  fairway get clusters",
+            f"cluster {self._cluster.name} did not return its policy within {PLAN_SECONDS:g} s",
+            "check whether the cluster responds slowly:  fairway get clusters",
         )
         engine = self._build()
         try:
@@ -266,8 +266,8 @@ def _check_plan(work: ApplyWork, plan: ClusterPlan) -> None:
     if work.fingerprint and work.fingerprint != plan.fingerprint:
         raise PlanRefused(
             "PlanOutdated",
-            f"cluster {work.cluster} is no longer as it was when this was planned",
-            "plan again, read what changed, and apply that:  fairway plan -f FILE --out PLAN",
+            f"cluster {work.cluster} has changed since the plan was made",
+            "plan again, review it and apply the new plan:  fairway plan -f FILE --out PLAN",
         )
     raise_if_blocked(blocking(plan, force=work.force))
 
@@ -283,6 +283,6 @@ def _merged_changes(
 def _internal_error(error: Exception) -> PermanentError:
     return PermanentError(
         "Unexpected",
-        f"a defect of Fairway's stopped it: {type(error).__name__}: {error}",
-        "the log of  fairway server  has the traceback; please report it",
+        f"internal error: {type(error).__name__}: {error}",
+        "the log of  fairway server  has the traceback: please report this bug",
     )

@@ -193,9 +193,9 @@ def _floor(amount: Fraction) -> Decimal:
 
 
 _EFFECTS: Final = {
-    None: "nothing else happens: at_limit is warn",
-    Hold.LOW_ONLY: "held: only what is always preemptible starts",
-    Hold.STOP: "held: nothing of it starts",
+    None: "jobs continue, because at_limit is warn",
+    Hold.LOW_ONLY: "on hold: only preemptible jobs start",
+    Hold.STOP: "on hold: no jobs start",
 }
 
 
@@ -211,14 +211,14 @@ def events_of(
         return
     spent = money_text(now.spent, like=now.amount)
     amount = money_text(now.amount, like=now.amount)
-    of = f"{spent} of {amount} {fleet.currency} for {period_text(now.period, budget.every)}"
+    text = f"{period_text(now.period, budget.every)}: {spent} of {amount} {fleet.currency} spent"
     if now.level is BudgetLevel.SPENT:
-        yield now.team, f"spent {of}; {_EFFECTS[now.hold]}"
+        yield now.team, f"{text}; {_EFFECTS[now.hold]}"
     elif held is not None:
-        why = "a new period began" if not same else "the budget is larger than what is spent"
-        yield now.team, f"lifted: {why}; spent {of}"
+        why = "a new period began" if not same else "the budget was raised"
+        yield now.team, f"{text}; hold lifted: {why}"
     elif now.level is BudgetLevel.WARNED:
-        yield now.team, f"spent {of}, which is the part that is told"
+        yield now.team, f"{text}, passing the {(100 * budget.warn_at).normalize():f} % warning"
 
 
 @dataclass(frozen=True, slots=True)

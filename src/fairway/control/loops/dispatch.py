@@ -286,10 +286,10 @@ def _is_open(job: PendingAction) -> bool:
 def _timed_out(cluster: ClusterName) -> TemporaryError:
     return TemporaryError(
         "SendingTimedOut",
-        f"cluster {cluster} did not take a batch of jobs in time",
-        "nothing to do: what arrived is found by its name, the rest is sent again",
+        f"cluster {cluster} did not accept a batch of jobs in time",
+        "nothing to do: jobs that arrived are found by name, the others are sent again",
     )
 
 
 def _no_reason(cluster: ClusterName) -> Refused:
-    return Refused("Refused", f"cluster {cluster} would not take it and gave no reason", "look at its log")
+    return Refused("Refused", f"cluster {cluster} refused it without a reason", "check its log")

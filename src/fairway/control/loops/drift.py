@@ -90,8 +90,8 @@ class FindDrift:
         """Compare the cluster with `fleet`; a failure is recorded, so that nobody takes it for no drift."""
         timed_out = Unreachable(
             "Unreachable",
-            f"cluster {self._cluster} did not show its policy within {COMPARE_SECONDS:g} s",
-            "look whether its engine is overloaded",
+            f"cluster {self._cluster} did not return its policy within {COMPARE_SECONDS:g} s",
+            "check whether its engine is overloaded",
         )
         try:
             async with time_limit(COMPARE_SECONDS, timed_out):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import structlog
@@ -15,7 +16,7 @@ from fairway.ledger import Lease, Ledger
 from fairway.model.condition import ConditionType, error_condition
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Fleet
-from fairway.model.job import EngineId, SeenJob
+from fairway.model.job import EngineId, SeenJob, format_job_id
 from fairway.model.names import ClusterName
 from fairway.services.engine_cache import LazyEngine
 from fairway.services.fleets import LastApplied
@@ -128,12 +129,24 @@ class MirrorJobs:
         mark = await self._ledger.mirror.mark(self._cluster)
         read_at = self._clock()
         try:
-            return await engine.changes(mark, fleet), read_at
+            batch = await engine.changes(mark, fleet)
         except Unreachable:
             raise  # the engine continues where it was when it is reachable again
         except BaseException:
             self._stale = True  # its state is unknown: build a new engine, which starts over
             raise
+        return replace(batch, jobs=await self._with_names(batch.jobs)), read_at
+
+    async def _with_names(self, jobs: Sequence[SeenJob]) -> tuple[SeenJob, ...]:
+        """Write names and ids of other jobs into reasons, which engines know by engine id only."""
+        others = {id_ for job in jobs for id_ in (job.reason_job, *(a.by for a in job.attempts)) if id_}
+        if not others:
+            return tuple(jobs)
+        names = {job.engine_id: job.name for job in jobs if job.engine_id in others}
+        for row in await self._ledger.jobs.by_engine_ids(self._cluster, sorted(others)):
+            if row.engine_id is not None:
+                names[EngineId(row.engine_id)] = f"{row.name} ({format_job_id(row.id)})"
+        return tuple(_named(job, names) for job in jobs)
 
     async def _store(
         self, lease: Lease, jobs: Sequence[SeenJob], mark: str | None = None, *, complete: bool = True
@@ -184,7 +197,7 @@ class MirrorJobs:
         engine = self._engine.get()
         for start in range(0, len(ids), LOOKUP_SIZE):
             found = await engine.look_up(ids[start : start + LOOKUP_SIZE], fleet)
-            await self._store(lease, tuple(found.values()))
+            await self._store(lease, await self._with_names(tuple(found.values())))
             for id_ in found:
                 self._missing.pop(id_, None)
 
@@ -198,3 +211,11 @@ class MirrorJobs:
             log.error("a double could not be ended", cluster=self._cluster, job=id_, message=refusal.message)
         self._metrics.doubled(self._cluster, len(duplicates))
         self._duplicates.clear()
+
+
+def _named(job: SeenJob, names: Mapping[EngineId, str]) -> SeenJob:
+    def text(reason: str, other: EngineId | None) -> str:
+        return reason.replace("{job}", names.get(other, "another job")) if other else reason
+
+    attempts = tuple(replace(a, reason=text(a.reason, a.by)) if a.by else a for a in job.attempts)
+    return replace(job, reason=text(job.reason, job.reason_job), attempts=attempts)

@@ -104,7 +104,7 @@ class DeliverNotices:
             self._metrics.tried(target.kind, "given-up" if last else "failed")
             write = log.error if last else log.warning
             write(
-                "notice given up" if last else "notice not delivered",
+                "notice abandoned" if last else "notice not delivered",
                 key=due.notice.key,
                 channel=target.id,
                 why=str(error),

@@ -63,8 +63,8 @@ class ObserveCluster:
     async def _observe(self) -> Observation:
         timed_out = Unreachable(
             "Unreachable",
-            f"cluster {self._cluster.name} did not answer within {self._engine_seconds:g} s",
-            "look whether its engine is overloaded",
+            f"cluster {self._cluster.name} did not respond within {self._engine_seconds:g} s",
+            "check whether its engine is overloaded",
         )
         engine = self._engine.get()
         async with time_limit(self._engine_seconds, timed_out):

@@ -288,7 +288,7 @@ def _no_accounting(cluster: str) -> Notice:
     return Notice(
         "NoAccounting",
         f"cluster {cluster} has no accounting ({read.ACCOUNTING}={read.NO_ACCOUNTING}): Slurm has neither "
-        "accounts nor QOS there, so nothing of the policy is written, and its jobs run as before",
+        "accounts nor QOS there, so no policy is written, and its jobs run as before",
         "set up slurmdbd first:  man slurm.conf, AccountingStorageType=accounting_storage/slurmdbd",
         promise="guarantee",
     )

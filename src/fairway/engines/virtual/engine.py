@@ -215,7 +215,7 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
             if o.key.kind in policy_translate.KINDS and policy_translate.team_of(o.key) not in {None, *teams}
         ]
         remarks += [
-            Remark(str(o.key), "is of no kind that a fleet file has a word for")
+            Remark(str(o.key), "has a kind that a fleet file does not support")
             for o in found.objects
             if o.key.kind not in policy_translate.KINDS
         ]

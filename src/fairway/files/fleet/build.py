@@ -451,7 +451,7 @@ def _commitments_hold(pool: Section, faults: Faults) -> None:
             faults.add(
                 FaultCode.NOT_IN_ORDER,
                 until.location,
-                f"a commitment of pool {pool.name} ends on {until.value}, before a day of it was over",
+                f"a commitment of pool {pool.name} ends on {until.value}, before its first day ends",
                 expected=f"a day after {since.value}",
                 hint="until is the first day on which it no longer holds",
                 related=[since.location],

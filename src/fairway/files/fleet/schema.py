@@ -161,7 +161,7 @@ SLICES_PER_GPU: Final = Key(
 NODES_PER_RACK: Final = Key(
     "nodes_per_rack",
     Integer(1, 100_000),
-    "How many nodes share a rack, for jobs that ask for one; all of them unless said.",
+    "How many nodes share a rack, for jobs that ask for one; default: all of them.",
 )
 
 POOL_CLUSTER: Final = Key(
@@ -297,13 +297,13 @@ HEALTH_MAX_NODES: Final = Key(
     "max_nodes", Integer(1, 100_000), "The largest number of a pool's nodes closed at once, by whomever."
 )
 HEALTH_RULE: Final = Record(
-    "What is done about broken GPUs",
+    "An action on GPU failures",
     (HEALTH_EVENTS, HEALTH_POOLS, HEALTH_DO, HEALTH_MAX_SHARE, HEALTH_MAX_NODES),
 )
 HEALTH: Final = Key(
     "health",
     MapOf(values.NAME, HEALTH_RULE, "health rules"),
-    "What is done about broken GPUs, by name; of several rules the first that matches an event counts.",
+    "Actions on GPU failures, by name; the first rule that matches an event applies.",
     example="{ broken: { do: cordon, max_share: 5% } }",
 )
 POOLS: Final = Key("pools", MapOf(values.NAME, POOL, "pools"), "The GPU pools, by name.")

@@ -37,7 +37,7 @@ STEPS: Final = (WARN, LOWER, REQUEUE, CANCEL)
 DO: Final = Key(
     "do",
     Record("Steps, each with its grace after the step before", STEPS),
-    "What is done to an idle job, in the order warn, lower, requeue, cancel.",
+    "Actions on an idle job, in the order warn, lower, requeue, cancel.",
     example="{ warn: 0s, cancel: 30m }",
     required=True,
 )

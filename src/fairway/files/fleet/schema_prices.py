@@ -265,10 +265,10 @@ TIMEZONE: Final = Key(
     "Where days and months begin: a name of the IANA time zones.",
     default="UTC",
 )
-IDLE: Final = Key("idle", OneOf(Sharing), "Who carries what nobody used.", default=Sharing.OWN_LINE)
-OVERHEAD_RULE: Final = Key("overhead", OneOf(Sharing), "Who carries overhead.", default=Sharing.OWN_LINE)
+IDLE: Final = Key("idle", OneOf(Sharing), "Who pays for unused capacity.", default=Sharing.OWN_LINE)
+OVERHEAD_RULE: Final = Key("overhead", OneOf(Sharing), "Who pays for overhead.", default=Sharing.OWN_LINE)
 COST: Final = Key(
     "cost",
     Record("How charges are made", (TIMEZONE, IDLE, OVERHEAD_RULE)),
-    "Where days begin, and who carries what nobody used.",
+    "Where days begin, and who pays for unused capacity.",
 )

@@ -123,11 +123,13 @@ AMOUNT: Final = Key(
 EVERY: Final = Key(
     "every", OneOf(Every), "How long a period is: a calendar month or quarter.", default=Every.MONTH
 )
-WARN_AT: Final = Key("warn_at", Percent(1, 100), "Part of the amount at which it is told.", default="80%")
+WARN_AT: Final = Key(
+    "warn_at", Percent(1, 100), "Percentage of the amount at which a warning is sent.", default="80%"
+)
 AT_LIMIT: Final = Key(
     "at_limit",
     OneOf(AtLimit),
-    "When it is spent: warn tells it, low-only lets only preemptible jobs start, stop none.",
+    "At the limit: warn only warns, low-only starts only preemptible jobs, stop starts none.",
     default=AtLimit.WARN,
 )
 RUNNING: Final = Key(
@@ -242,5 +244,5 @@ DEFAULT_TEAM: Final = Key(
 USERS: Final = Key(
     "users",
     MapOf(PERSON, Record("A user", (DEFAULT_TEAM,)), "users"),
-    "What is to be said of single users: the default team of who is in several.",
+    "Settings of single users: the default team of users with several teams.",
 )

@@ -114,7 +114,7 @@ def _names() -> list[str]:
 _UNIT: Final = r"(?:GB|G|GiB|Gi)"
 _NUMBER: Final = r"([1-9][0-9]{0,4})"
 _MEANT: Final = (
-    (r"0+|.*:0+", "ask for at least one: jobs without GPUs go to the engine itself"),
+    (r"0+|.*:0+", "request at least one: jobs without GPUs go to the engine itself"),
     (rf"{_NUMBER}{_UNIT}?(?:\.{{2,3}}|-|\.\.=){_NUMBER}{_UNIT}", r"write \1GB..\2GB"),
     (rf"(?:>=)?{_NUMBER}{_UNIT}\+?", r"write \1GB..  for at least that much memory"),
     (rf"(?:\.\.|<=){_NUMBER}{_UNIT}", r"write 1GB..\1GB"),

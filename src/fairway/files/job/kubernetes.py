@@ -141,7 +141,7 @@ class _ManifestTranslator:
                 self._unsupported(entry.key, inner, _HINTS.get(name, _HINT))
 
     def _unsupported(self, node: Node, path: Path, hint: str, message: str = "") -> None:
-        message = message or f"Fairway has no word for {dotted(path)}"
+        message = message or f"{dotted(path)} is not supported"
         self.faults.add(FaultCode.UNSUPPORTED_OPTION, _location(node, path), message, hint=hint)
 
     def _left_out(self, node: Node, path: Path, hint: str = "", message: str = "") -> None:

@@ -272,11 +272,11 @@ class _ScriptTranslator:
         else:
             hint = did_you_mean(option.name, KNOWN_OPTIONS, "take the line away if the job does not need it")
             self._left_out(
-                option, hint, f"{shown(option.written)} is nothing that Fairway knows; it is left out"
+                option, hint, f"{shown(option.written)} is not an option that Fairway knows; it is ignored"
             )
 
     def _unsupported(self, option: ScriptOption, hint: str, message: str = "") -> None:
-        message = message or f"Fairway has no word for {shown(option.written)}"
+        message = message or f"{shown(option.written)} is not supported"
         self.faults.add(FaultCode.UNSUPPORTED_OPTION, _location(option), message, hint=hint)
 
     def _left_out(self, option: ScriptOption, hint: str, message: str = "") -> None:
@@ -431,7 +431,7 @@ class _ScriptTranslator:
             condition, *ids = part.split(":")
             if condition not in _DEPENDENCIES or not ids or "?" in part or "+" in part:
                 hint = f"use {', '.join(_DEPENDENCIES)} with ids of Fairway:  --dependency=afterok:8f3k"
-                self._unsupported(option, hint, f"Fairway has no word for the dependency {shown(part)}")
+                self._unsupported(option, hint, f"the dependency {shown(part)} is not supported")
                 continue
             for job in ids:
                 if re.fullmatch(r"[1-9][0-9]*", job, re.ASCII):

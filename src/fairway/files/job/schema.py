@@ -131,12 +131,12 @@ AFTER: Final = Key(
     "Jobs that must have ended first, well unless `when` says otherwise.",
 )
 RETRIES: Final = Key(
-    "retries", jv.RetryValue(), "How often it comes back after a failure, and after how long."
+    "retries", jv.RetryValue(), "How often it is retried after a failure, and after what delay."
 )
 TOLERATES: Final = Key(
     "tolerates",
     jv.OneOrMore(ListOf(OneOf(Tolerates), "words"), 10),
-    "What it puts up with: preemption, spot.",
+    "Allow preemption, spot nodes, or both.",
 )
 TOGETHER: Final = Key("together", OneOf(("rack",)), "All its nodes in one rack, or it waits.")
 

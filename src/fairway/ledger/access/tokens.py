@@ -66,8 +66,8 @@ class TokenStore(LedgerStore):
                 if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == "api_token_name_key":
                     raise TokenNameTaken(
                         "TokenNameTaken",
-                        f"there is, or was, a token called {name};"
-                        " names are not used twice, so that logs stay clear",
+                        f"a token with this name exists or existed: {name};"
+                        " names are not reused, so that logs are unambiguous",
                         f"choose another name, e.g.  fairway token create {name}-2",
                     ) from error
                 raise
@@ -98,8 +98,8 @@ class TokenStore(LedgerStore):
             if name in admins and not _another_lives_on(admins, name):
                 raise LastAdmin(
                     "LastAdmin",
-                    f"{name} is the last token with the role admin that lives on",
-                    "make another one first:  fairway token create NAME --role admin",
+                    f"{name} is the last valid token with the role admin",
+                    "create another one first:  fairway token create NAME --role admin",
                 )
             row = (await connection.execute(revoke)).first()
         return None if row is None else as_token(row)

@@ -97,12 +97,12 @@ async def _check(connection: AsyncConnection, month: date) -> None:
         raise MonthClosed(
             "MonthClosed",
             f"{month:%Y-%m} is closed already",
-            "nothing to do: what came in since is told, as a correction, in the next open month",
+            "nothing to do: later corrections are part of the next open month",
         )
     if last is not None and last > month:
         raise MonthClosed(
             "MonthClosed",
-            f"{last:%Y-%m} is closed, and {month:%Y-%m} before it was not: its charges were told there",
+            f"{last:%Y-%m} is closed, and {month:%Y-%m} is before it: months are closed in order",
             "nothing to do: months close in order",
         )
     values = {"since": date.min if last is None else following(last), "month": month}

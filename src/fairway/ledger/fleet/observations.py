@@ -193,8 +193,8 @@ def _check_names(observation: Observation) -> None:
 def _contradiction(observation: Observation, what: str) -> ObservationRefused:
     return ObservationRefused(
         "ObservationRefused",
-        f"what cluster {observation.cluster} shows contradicts itself: it {what}",
-        "check that its pools do not claim the same devices twice; otherwise report a bug with its version",
+        f"what cluster {observation.cluster} shows is inconsistent: it {what}",
+        "check that its pools do not include the same GPUs twice; otherwise report a bug with its version",
     )
 
 

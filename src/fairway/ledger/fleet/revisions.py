@@ -32,8 +32,8 @@ _REVOKE_LEASES = text("""
 
 _ADD = text("""
     INSERT INTO cluster_state (cluster, engine, reachable, code, message, hint, since)
-    SELECT cluster, engine, false, 'NotObserved', 'nobody has looked at it yet',
-        'wait a moment; if it stays so, look at the log of  fairway server', now()
+    SELECT cluster, engine, false, 'NotObserved', 'not observed yet',
+        'wait a few seconds; if this does not change, check the log of  fairway server', now()
     FROM unnest(CAST(:clusters AS text[]), CAST(:engines AS text[])) AS wanted (cluster, engine)
     ON CONFLICT (cluster) DO UPDATE SET engine = excluded.engine WHERE cluster_state.engine <> excluded.engine
 """)

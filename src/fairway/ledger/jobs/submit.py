@@ -312,8 +312,9 @@ def _require_may_release(role: Role, holders: Mapping[int, Role]) -> None:
         highest = max(above.values(), key=list(Role).index)
         raise HeldByRole(
             "HeldByRole",
-            f"{first_few(words, 10)} was held by a {highest}, and your role is {role}; nothing was released",
-            f"ask whoever held it:  fairway describe job {words[0]}",
+            f"{first_few(words, 10)} was put on hold by a {highest}, and your role is {role}; nothing was "
+            "released",
+            f"ask them to release it:  fairway describe job {words[0]}",
         )
 
 
@@ -399,8 +400,8 @@ async def _stored_ids(connection: AsyncConnection, by: str, key: str, digest: by
     if bytes(row.digest) != digest:
         raise KeyReused(
             "KeyReused",
-            f"other jobs were submitted under the key {key} before",
-            "use a new key for new jobs; to submit the same ones again without doubling them, send the same",
+            f"other jobs were already submitted with the key {key} before",
+            "use a new key for new jobs; to repeat a submission safely, send exactly the same jobs",
         )
     return _parse_ranges(row.ids)
 

@@ -107,14 +107,14 @@ class Archive:
         except FileNotFoundError as error:
             raise ArchiveMissing(
                 "ArchiveMissing",
-                f"the archive at {self._address} lacks an object: {_first_line(error)}",
+                f"the archive at {self._address} has no object {_first_line(error)}",
                 "restore it from the store's older versions or its backup",
             ) from error
         except Exception as error:
             raise ArchiveUnreachable(
                 "ArchiveUnreachable",
-                f"the archive at {self._address} does not do as asked: {_first_line(error)}",
-                "look whether FAIRWAY_ARCHIVE_URL and the credentials beside it are right",
+                f"the archive at {self._address} failed: {_first_line(error)}",
+                "check FAIRWAY_ARCHIVE_URL and its credentials",
             ) from error
 
     def _open(self) -> ObjectStore:
@@ -176,8 +176,8 @@ async def sums(
     if store is None:
         raise ArchiveMissing(
             "ArchiveMissing",
-            f"usage of {parts[0].month:%Y-%m} is in an archive that this server was not told of",
-            "set FAIRWAY_ARCHIVE_URL to where it was put, or ask without job names",
+            f"usage of {parts[0].month:%Y-%m} is in an archive that this server is not configured for",
+            "set FAIRWAY_ARCHIVE_URL to the archive, or request the report without job names",
         )
     totals = parquet.Sums(slots, classes, names)
     for part in parts:
@@ -290,8 +290,8 @@ async def _finish(connections: Connections, table: str, parts: Sequence[Archived
 def _differs(what: str) -> ArchiveUnreachable:
     return ArchiveUnreachable(
         "ArchiveDiffers",
-        f"what was read back from the archive is not what was put there: {what}",
-        "nothing was removed; look at the store's own checks, it is tried again",
+        f"the archive returned other data than was written: {what}",
+        "nothing was removed, and Fairway retries; check the object store",
     )
 
 

@@ -74,7 +74,7 @@ class Sums:
         if digest(content) != part.digest:
             raise ArchiveMissing(
                 "ArchiveMissing",
-                f"{part.path} in the archive is not what Fairway put there",
+                f"{part.path} in the archive is not what Fairway wrote",
                 "restore that object from the store's older versions or its backup",
             )
         rows = (
@@ -92,7 +92,7 @@ class Sums:
             raise UsageTooFine(
                 "UsageTooFine",
                 f"the archive has more than {MAX_GROUPS:,} names of jobs in this window",
-                "ask for a shorter window, or narrow it to a team or pool",
+                "use a shorter window, or select a team or pool",
             )
 
     def rows(self) -> list[tuple[int, int, str, int]]:

@@ -172,8 +172,8 @@ class _SumTable:
         if len(self._sums) >= MAX_SUMS:
             raise UsageTooFine(
                 "UsageTooFine",
-                f"the answer would have more than {MAX_SUMS:,} lines",
-                "ask for a shorter window or fewer labels, or narrow it to a team or pool",
+                f"the result would have more than {MAX_SUMS:,} lines",
+                "use a shorter window or fewer groups, or select a team or pool",
             )
         return tuple(
             UsageSum(span, supply(pool, slice_), labels, total)

@@ -18,7 +18,7 @@ from fairway.wire import fleet as wire
 _NOT_OBSERVED = wire.Reason(
     code="NotObserved",
     message="not observed yet",
-    hint="wait a few seconds; if it stays, look at the server's log",
+    hint="wait a few seconds; if this does not change, check the server's log",
 )
 
 

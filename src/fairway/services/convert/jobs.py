@@ -29,8 +29,8 @@ from fairway.wire import jobs as wire
 
 _MIN_WAIT_SECONDS: Final = 60
 JobT = TypeVar("JobT", bound=wire.Job)
-NATIVE = "it was not submitted through Fairway"
-NOT_SHOWN = "commands and environments are shown to the job's owner, leads of its team and operators"
+NATIVE = "the job was submitted outside Fairway"
+NOT_SHOWN = "only the job's owner, leads of its team and operators may see commands and environments"
 
 
 def job(row: JobRow, use: JobUse | None = None, cost: JobCost | None = None) -> wire.Job:
@@ -60,7 +60,7 @@ def job_detail(
 def attempt(stored: StoredAttempt) -> wire.Attempt:
     """Convert one attempt."""
     known = asdict(stored.attempt)
-    del known["gpus"]  # for the telemetry loop alone
+    del known["gpus"], known["by"]  # for the loops alone
     return wire.Attempt(number=stored.number, engine_id=stored.engine_id, **known)
 
 
@@ -173,9 +173,10 @@ def with_left_cluster(job: JobT, left: Mapping[ClusterName, LeftCluster]) -> Job
         return job
     reason = NotTracked(
         "ClusterNotTracked",
-        f"its cluster {found.cluster} is no longer in the fleet since revision {found.revision}: "
-        f"last seen {found.seen_at:%Y-%m-%d %H:%MZ}",
-        "it may still run there, and is not charged from then on; to track it again, put the cluster back:  "
+        f"Cluster {found.cluster} was removed from the fleet in revision {found.revision}; the job was last "
+        f"seen at {found.seen_at:%Y-%m-%d %H:%MZ}",
+        "it may still run there and is not charged after that time; to track it again, put the cluster "
+        "back:  "
         "fairway get revisions  and  fairway rollback N",
     )
     return job.model_copy(

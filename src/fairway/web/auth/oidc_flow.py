@@ -147,7 +147,7 @@ def _provider_error(error: str, description: str) -> OidcError:
         HTTPStatus.BAD_GATEWAY,
         "OidcError",
         "your organisation's sign-in answered with an error",
-        "begin again; if it stays so, the server's log has the provider's words",
+        "begin again; if it continues, the server's log has the provider's words",
         why,
     )
 
@@ -158,7 +158,7 @@ def not_proven(why: str) -> OidcError:
         HTTPStatus.UNAUTHORIZED,
         "OidcNotProven",
         "the answer of your organisation's sign-in does not prove who you are",
-        "begin again; if it stays so, the server's log says what is wrong with it",
+        "begin again; if it continues, the server's log says what is wrong with it",
         why,
     )
 

@@ -175,9 +175,9 @@ def test_the_story_of_a_job() -> None:
     assert (
         shown
         == """\
-train (0001) runs since 90 s
+train (0001) has been running for 90 s
 
-  asked by      alice, team nlp, priority normal
+  owner         alice, team nlp, priority normal
   GPUs          8 GPUs on each of 2 nodes, 16 in all
   time limit    4h
   where         cluster hpc; hpc-a100 has 8 GPUs free, and is the only pool that fits
@@ -193,7 +193,7 @@ Timeline (UTC)
   11:00:00  preempted   attempt 1 after 60 min, signal 15: PREEMPTED
   11:58:30  started     attempt 2 on n0, n1, n2, n3 and 2 more, 16 GPUs
 
-What it prints:  fairway logs 0001 -f"""
+Show its output with:  fairway logs 0001 -f"""
     )
 
 
@@ -219,13 +219,17 @@ def test_what_happened_in_one_second_is_told_in_order(length: float) -> None:
 @pytest.mark.parametrize(
     ("state", "other", "said"),
     [
-        ("waiting", {"reason": "(Priority)"}, "train (0001) waits since 2 h: (Priority)"),
+        ("waiting", {"reason": "(Priority)"}, "train (0001) has been waiting for 2 h: (Priority)"),
         ("failed", {"exit_code": 3}, "train (0001) failed 30 s ago with exit code 3"),
         ("refused", {"code": "X", "reason": "no"}, "train (0001) was refused 30 s ago: no"),
-        ("held", {"desired_state": "hold"}, "train (0001) is held since 2 h"),
-        ("running", {"desired_state": "cancel"}, "train (0001) runs since 90 s, and is being cancelled"),
-        ("done", {"array_index": 7}, "train[7] (0001) is done 30 s ago"),
-        ("lost", {"name": "\x1b[31mred"}, "[31mred (0001) is lost 30 s ago"),
+        ("held", {"desired_state": "hold"}, "train (0001) is on hold, submitted 2 h ago"),
+        (
+            "running",
+            {"desired_state": "cancel"},
+            "train (0001) has been running for 90 s, and is being cancelled",
+        ),
+        ("done", {"array_index": 7}, "train[7] (0001) finished 30 s ago"),
+        ("lost", {"name": "\x1b[31mred"}, "[31mred (0001) was lost 30 s ago"),
     ],
 )
 def test_one_sentence(state: str, other: dict[str, Any], said: str) -> None:
@@ -334,29 +338,29 @@ def test_describe(playing: Playing, words: list[str], capsys: pytest.CaptureFixt
     playing.answers = {"/v1/jobs/0001": detail()}
     assert run(root, ["describe", *words]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("train (0001) runs since ")
+    assert shown.startswith("train (0001) has been running for ")
     assert "command       not shown: shown to its owner" in shown
 
 
 def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     reason = {
         "code": "TeamAtCeiling",
-        "text": "The team holds all it may hold of this pool.",
+        "text": "The team uses all GPUs of this pool of this pool.",
         "hint": "wait for a job of the team to end",
         "engine": "AssocGrpGRES",
     }
     found = {
         **{key: _job(1, "waiting")[key] for key in ("id", "name", "state", "cluster", "pool", "slice")},
         **{key: _job(1, "waiting")[key] for key in ("submitted_at", "started_at", "ended_at")},
-        "summary": "train (0001) waits since 2 h for 8 GPUs of hpc-a100",
+        "summary": "train (0001) has been waiting for 2 h for 8 GPUs of hpc-a100",
         "nodes": [],
         "reasons": [reason],
     }
     playing.answers = {"/v1/jobs/0001/why": found}
     assert run(root, ["why", "0001"]) == 0
     assert capsys.readouterr().out == (
-        "train (0001) waits since 2 h for 8 GPUs of hpc-a100\n\n"
-        "The team holds all it may hold of this pool. (TeamAtCeiling; the engine says: AssocGrpGRES)\n"
+        "train (0001) has been waiting for 2 h for 8 GPUs of hpc-a100\n\n"
+        "The team uses all GPUs of this pool of this pool. (TeamAtCeiling; the engine says: AssocGrpGRES)\n"
         "hint: wait for a job of the team to end\n"
     )
     assert run(root, ["why", "0001", "-o", "json"]) == 0
@@ -584,7 +588,7 @@ def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
     told = detail(1, use=use())
     text = "\n".join(line.text for line in job_lines(wire.JobDetail.model_validate(told), None, NOW, None))
     assert (
-        "GPU use       engine busy 61 % of the time, 93 % in the last five minutes read,"
+        "GPU use       engine busy 61 % of the time, 93 % in the last five minutes measured,"
         " 10 % of 8.0 GPU-hours idle, 25 % not measured" in text
     )
     silent = use(measured_gpu_seconds=0.0, idle_gpu_seconds=0.0, engine=None, latest=None)

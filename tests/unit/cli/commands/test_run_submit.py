@@ -252,7 +252,7 @@ def test_one_faulty_file_and_nothing_is_submitted(
     assert run(root, ["submit", str(JOBS / "train.yaml"), str(bad)]) == 1
     shown = capsys.readouterr()
     assert playing.asked == [] and shown.out == ""
-    assert "error: Fairway has no word for --exclusive" in shown.err
+    assert "error: --exclusive is not supported" in shown.err
     assert f"{bad}:3:1  --output   x" in shown.err
     assert f"{bad}: 2 errors, nothing was submitted" in shown.err
 

@@ -142,7 +142,7 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
                 objections=[
                     {
                         "code": "TeamHasJobs",
-                        "message": "team product would go, and has 3 running and 1 waiting jobs",
+                        "message": "team product would be removed, and has 3 running and 1 waiting jobs",
                         "hint": "keep product with  draining: true  until its jobs have ended",
                         "forceable": True,
                     },
@@ -153,7 +153,7 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
     )
     assert "  Nothing that runs is touched." not in shown
     text = " ".join(" ".join(shown).split())
-    assert "needs --force: team product would go" in text
+    assert "needs --force: team product would be removed" in text
     assert "has 3 running and 1 waiting jobs (on hpc) hint: keep product" in text
     assert "refused: qos x is there (on hpc) hint: adopt it" in text
 

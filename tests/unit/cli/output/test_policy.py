@@ -180,7 +180,7 @@ def test_drift() -> None:
     ]
     assert view.notes[0] == "1 object on hpc differs from what was applied"
     assert "fairway apply" in view.notes[1]
-    assert drift_view([], NOW).empty == "no drift: every cluster is as it was applied"
+    assert drift_view([], NOW).empty == "no drift: every cluster matches the applied policy"
 
 
 def team(name: str, *path: str, grants: list[wire.Grant], draining: bool = False) -> wire.Team:

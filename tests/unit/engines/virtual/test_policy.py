@@ -163,7 +163,7 @@ async def test_a_team_with_jobs_goes_by_force_only() -> None:
     job = engine.simulator.submit(request("nlp", "alice"))
     smaller = fleet("teams: { product: { guarantee: { gpu: 16 }, members: [bob] } }")
 
-    with pytest.raises(PlanRefused, match="team nlp would go, and has 1 running job"):
+    with pytest.raises(PlanRefused, match="team nlp would be removed, and has 1 running job"):
         await apply(engine, smaller)
     with pytest.raises(Refused, match="team nlp has jobs"):
         engine.remove_by_hand(ObjectKey("team", "nlp"))

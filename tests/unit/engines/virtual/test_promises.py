@@ -167,7 +167,7 @@ def test_gang_starts_whole_and_two_that_half_fit_do_not_deadlock() -> None:
     second = world.one("product", nodes=3, seconds=100, limit_seconds=200)
 
     assert (world.runs(first), world.runs(second)) == (True, False)
-    assert world.wait(second) == "PlacesKept"
+    assert world.wait(second) == "NodesReserved"
     world.pass_time(100)
     assert world.runs(second)
     assert len(world.sim.job(second).nodes) == 3
@@ -205,7 +205,7 @@ teams:
     short = world.one("product", 4, limit_seconds=100)
 
     assert (world.runs(long), world.runs(short)) == (False, True)
-    assert world.wait(long) == "KeptForAnother"
+    assert world.wait(long) == "ReservedForAnother"
     world.pass_time(100)
     assert world.runs(gang)
 
@@ -329,7 +329,7 @@ def test_together_one_rack_or_wait() -> None:
     pair = world.one("research", nodes=2, together=True)
 
     assert not world.runs(pair)
-    assert world.wait(pair) in ("NoRackFits", "PlacesKept")
+    assert world.wait(pair) in ("NoRackFits", "NodesReserved")
     world.pass_time(100)
     assert world.sim.job(pair).nodes in (("gpu-0001", "gpu-0002"), ("gpu-0002", "gpu-0001"))
     assert world.sim.job(first).state is SimState.DONE

@@ -212,7 +212,7 @@ async def test_preemption_and_node_loss_are_attempts(stage: Stage) -> None:
     taken = next(stage.seen[job] for job in (lent, more) if stage.seen[job].state is JobState.WAITING)
     (attempt,) = taken.attempts
     assert (attempt.ending, attempt.ended_at) == (Ending.PREEMPTED, at(10))
-    assert taker in attempt.reason
+    assert attempt.by == taker and attempt.reason.endswith("{job}")
     assert taken.reason  # why it waits
     stage.now += 21
     await stage.look()
@@ -235,8 +235,13 @@ async def test_what_waits_carries_the_code_of_its_reason(stage: Stage) -> None:
     await stage.look()
     waits = stage.seen[third]
     assert (waits.state, waits.reason_code) == (JobState.WAITING, "TeamAtCeiling")
-    assert waits.reason == "research holds 16 of the 16 it may hold of gpu"
-    assert (stage.seen[held].reason_code, stage.seen[held].reason) == ("Held", "somebody holds it back")
+    assert (
+        waits.reason == "Team research already uses 16 of the 16 GPUs it may use in gpu, and the job needs 8"
+    )
+    assert (stage.seen[held].reason_code, stage.seen[held].reason) == (
+        "Held",
+        "On hold by its owner or an operator",
+    )
     assert {job.reason_code for job in stage.seen.values() if job.state is JobState.RUNNING} == {""}
     await stage.engine.cancel([third])
     await stage.look()
@@ -320,7 +325,7 @@ async def test_what_the_journal_forgot_is_shown_whole(stage: Stage, monkeypatch:
     assert batch.snapshot
     assert len(batch.jobs) == 10
     assert await small.engine.find([order(1).engine_name]) == {}
-    with pytest.raises(Refused, match="no longer remembers"):
+    with pytest.raises(Refused, match="no longer has job"):
         await small.engine.read_log(order(1), EngineId(f"v{small.engine._instance.id}-1"), 1, 0, 100)
 
 

@@ -84,7 +84,7 @@ def test_what_people_write(text: str, request_: GpuRequest, again: str) -> None:
         ("40-80GB", "write 40GB..80GB"),
         ("40..80GB", "write 40GB..80GB"),
         ("..80GB", "write 1GB..80GB"),
-        ("A100:0", "ask for at least one"),
+        ("A100:0", "request at least one"),
         ("", "write GPUs for each node"),
         ("1g.9gb", "did you mean"),
     ],

@@ -159,7 +159,7 @@ def test_every_form(key: str, value: str, comes_to: Any) -> None:
 
 MISTAKES = [
     ("gpus", "8xA100", "BadValue", "write A100:8"),
-    ("gpus", "0", "BadValue", "ask for at least one: jobs without GPUs go to the engine itself"),
+    ("gpus", "0", "BadValue", "request at least one: jobs without GPUs go to the engine itself"),
     ("gpus", "[1]", "WrongType", "write GPUs for each node"),
     ("gpus", "9999", "OutOfRange", "GPUs count per node: say how many nodes, too"),
     ("gpus", "1g.11gb", "UnknownSlice", "did you mean"),

@@ -140,15 +140,15 @@ class ApiConnection:
             raise Unreachable(
                 "ConnectionFailed",
                 f"the connection to {api.server} was closed while it was in use",
-                "Fairway tries again by itself, with the kubeconfig as it is now",
+                "Fairway retries automatically, with the kubeconfig as it is now",
             ) from error
 
     def _too_slow(self, seconds: float) -> Unreachable:
         server = self._api.server if self._api else self.cluster.name
         return Unreachable(
             "TimedOut",
-            f"{server} did not answer within {seconds:g} s",
-            f"is it overloaded or frozen? try: curl -k -m 5 {server}/readyz",
+            f"{server} did not respond within {seconds:g} s",
+            f"check whether it is overloaded: curl -k -m 5 {server}/readyz",
         )
 
     def _unexpected(self, error: Exception) -> Unreachable:
@@ -156,5 +156,5 @@ class ApiConnection:
         return Unreachable(
             "ClientFailed",
             f"asking {self.cluster.name} failed: {type(error).__name__}: {error}",
-            "this should not happen; please report it with the server's log",
+            "this is a bug: please report it with the server's log",
         )

@@ -44,8 +44,8 @@ def from_exception(error: Exception, call: ApiCall) -> FairwayError:
     if isinstance(error, msgspec.DecodeError | httpx2.DecodingError | ValueError):
         return Unreachable(
             "UnexpectedAnswer",
-            f"{call.server} did not answer like a Kubernetes API server ({call}): {_text(error)}",
-            f"look at what answers there: curl -k {call.server}/version",
+            f"{call.server} did not respond like a Kubernetes API server ({call}): {_text(error)}",
+            f"check what responds there: curl -k {call.server}/version",
         )
     if _is_about_credentials(error):
         return Refused(
@@ -56,7 +56,7 @@ def from_exception(error: Exception, call: ApiCall) -> FairwayError:
     return Unreachable(
         "ClientFailed",
         f"asking {call.server} to {call} failed: {type(error).__name__}: {_text(error)}",
-        "this should not happen; please report it with the server's log",
+        "this is a bug: please report it with the server's log",
     )
 
 
@@ -71,19 +71,19 @@ def _from_transport(error: Exception, call: ApiCall) -> FairwayError:
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return Unreachable(
             "TimedOut",
-            f"{call.server} did not answer in time ({call})",
-            f"try it by hand: curl -k -m 5 {call.server}/readyz",
+            f"{call.server} did not respond in time ({call})",
+            f"check it: curl -k -m 5 {call.server}/readyz",
         )
     if isinstance(error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
         return Refused(
             "BadServerUrl",
-            f"{call.server} is no usable address: {error}",
+            f"{call.server} is not a usable address: {error}",
             "set clusters[].cluster.server in the kubeconfig to https://HOST:PORT",
         )
     return Unreachable(
         "ConnectionFailed",
         f"cannot reach {call.server}: {_text(error)}",
-        f"is the API server running and the way to it open? try: curl -k -m 5 {call.server}/readyz",
+        f"check that the API server is running and reachable: curl -k -m 5 {call.server}/readyz",
     )
 
 
@@ -105,7 +105,7 @@ def from_status(code: int, body: bytes, call: ApiCall) -> FairwayError | Expired
         return Unreachable(
             "ServerBusy" if code == 429 else "ServerError",
             f"{call.server} answered HTTP {code} to {call}: {message}",
-            "Fairway tries again by itself; the API server's log says why: kubectl get --raw /readyz?verbose",
+            "Fairway retries automatically; the API server's log says why: kubectl get --raw /readyz?verbose",
         )
     if code == 404 and call.resource.endswith(".kueue.x-k8s.io"):
         return Refused(
@@ -125,7 +125,7 @@ def request_error(code: int, body: bytes, call: ApiCall) -> FairwayError:
     """Map a reply other than a success to a Fairway error, for requests that cannot list again."""
     error = from_status(code, body, call)
     if isinstance(error, Expired):
-        return Unreachable("Expired", f"{call.server}: {error}", "Fairway tries again by itself")
+        return Unreachable("Expired", f"{call.server}: {error}", "Fairway retries automatically")
     return error
 
 

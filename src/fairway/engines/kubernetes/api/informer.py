@@ -143,15 +143,15 @@ class Informer(Generic[W, T]):
         server (and through it etcd).
         """
         if not self.alive:
-            raise Unreachable("Closed", "nothing follows the cluster any more", "start the informer")
+            raise Unreachable("Closed", "the cluster is no longer watched", "start the informer")
         if not self._current:
             return await self._next_outcome()
         silence = self._clock() - self._last_contact
         if silence > self._timing.watch_seconds + self._timing.silence_seconds + self._timing.request_seconds:
             raise Unreachable(
                 "WatchStalled",
-                f"no sign of life from {self._api.server} for {silence:.0f} s",
-                "Fairway's server is overloaded or was suspended; it connects anew by itself",
+                f"no events from {self._api.server} for {silence:.0f} s",
+                "Fairway's server is overloaded or was suspended; it reconnects automatically",
             )
         if silence > within_seconds:
             params = {**self._kind.selectors, "limit": "1"}
@@ -176,7 +176,7 @@ class Informer(Generic[W, T]):
                     Unreachable(
                         "InformerFailed",
                         f"following {self._kind.resource} ended by {type(e).__name__}: {e}",
-                        "this should not happen; please report it with the server's log",
+                        "this is a bug: please report it with the server's log",
                     )
                 )
                 raise

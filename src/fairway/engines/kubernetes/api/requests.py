@@ -61,7 +61,7 @@ class KubeRequests:
         raise Unreachable(
             "HistoryLost",
             f"{self.api.server} forgot its list of {resource} three times while it was read",
-            "is etcd compacted every few seconds? Fairway tries again by itself",
+            "is etcd compacted every few seconds? Fairway retries automatically",
         )
 
     async def get(self, path: str, resource: str, type_: type[A]) -> A | None:

@@ -90,8 +90,8 @@ def _workload(found: FoundJob, engine_id: EngineId) -> WorkloadObject:
     if found.workload is None:
         raise Refused(
             "InNoQueue",
-            f"Job {engine_id} is in no queue of Kueue: it has no priority, and nothing brings it back",
-            "put it into its team's queue:  label kueue.x-k8s.io/queue-name",
+            f"Job {engine_id} is in no queue of Kueue: it has no priority, and nothing would restart it",
+            "add it to its team's queue:  label kueue.x-k8s.io/queue-name",
         )
     return found.workload
 

@@ -28,7 +28,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 _EVENTS: Final = "events"
 _MAX_AHEAD: Final = 3
 _NO_EVENTS: Final = (
-    "Fairway may not list events, which say why pods are refused (deploy/kubernetes/rights.yaml)"
+    "Fairway may not list events, which show why pods are refused (deploy/kubernetes/rights.yaml)"
 )
 _GPU_QUOTA: Final = re.compile(
     r"requested: [^,=]+=(?P<asked>\d+), used: [^,=]+=(?P<used>\d+), limited: [^,=]+=(?P<limit>\d+)"
@@ -65,13 +65,13 @@ def _details(observed: ObservedJob, facts: WaitFacts) -> Iterator[Finding]:
             if text := topology_text(facts.reason):
                 yield Finding(code, text)
         case "NamespaceNotAllowed":
-            yield Finding(code, f"its namespace is {where}, and its queue {job.queue}")
+            yield Finding(code, f"Queue {job.queue} does not serve the job's namespace {where}")
         case "QueueMissing":
-            yield Finding(code, f"it names queue {job.queue}, and namespace {where} has none of that name")
+            yield Finding(code, f"The job names queue {job.queue}, which namespace {where} does not have")
         case "NotQueued":
-            yield Finding(code, f"its namespace is {where}, and it has no label kueue.x-k8s.io/queue-name")
+            yield Finding(code, f"The job is in namespace {where} and has no label kueue.x-k8s.io/queue-name")
         case "OwnerHoldsIt":
-            yield Finding(code, f"{job.owner} made it")
+            yield Finding(code, f"{job.owner} created this job and starts it")
         case _:
             return
 
@@ -93,7 +93,9 @@ def _refusal(message: str) -> str:
     """Return what the API server says without the pod's name; of our own quota, who holds how much."""
     if refused_pod_code(message) == "TeamAtCeiling" and (found := _GPU_QUOTA.search(message)):
         asked, used, limit = found["asked"], found["used"], found["limit"]
-        return f"its pods, those that are ending included, hold {used} of {limit}, and the next needs {asked}"
+        return (
+            f"The team's pods, ending ones included, use {used} of {limit} GPUs, and the next needs {asked}"
+        )
     return message.partition("forbidden: ")[2] or message
 
 
@@ -120,7 +122,7 @@ async def _from_queue(requests: KubeRequests, observed: ObservedJob, facts: Wait
             if by == FAIRWAY:
                 return replace(facts, code="TeamHeld")
             who = f" by {by} at {at}" if by else ""
-            text = f"stopPolicy of {kind} {body['metadata']['name']} was set{who}"
+            text = f"The stopPolicy of {kind} {body['metadata']['name']} was set{who}"
             return replace(facts, code="QueueStopped", findings=(Finding("QueueStopped", text),))
     for body in (queue, local):
         conditions = (body.get("status") or {}).get("conditions") or ()
@@ -204,7 +206,7 @@ async def _from_pods(requests: KubeRequests, observed: ObservedJob, facts: WaitF
     node = ((pod or {}).get("spec") or {}).get("nodeSelector", {}).get(HOSTNAME)
     if not node:
         return facts
-    text = f"Kueue assigned it to node {node}, where too few are free, and gives it no other"
+    text = f"Kueue assigned the job to node {node}, which has too few free GPUs, and does not assign another"
     return replace(facts, findings=(Finding("NotEnoughFree", text),))
 
 
@@ -220,7 +222,7 @@ async def _from_nodes(
     for resource, asked in observed.job.devices:
         most = max((whole_number(n.status.capacity.get(resource, "0")) for n in nodes), default=0)
         if nodes and asked > most:
-            text = f"it asks for {asked} {resource} on one node, and the largest has {most}"
+            text = f"The job requests {asked} {resource} on one node, and the largest node has {most}"
             return replace(facts, code="NoNodeFits", findings=(Finding("NoNodeFits", text),))
     return facts
 

@@ -91,6 +91,6 @@ def _pod(job: ObservedJob, attempt: int, node: int) -> PodFacts | None:
 def _log_gone(job: ObservedJob, pod: str) -> Refused:
     return Refused(
         "LogGone",
-        f"pod {pod} is gone, and took what it printed with it ({job.namespace}/{job.name})",
-        "Kubernetes keeps no logs of preempted or deleted pods: collect them, or print to a shared folder",
+        f"pod {pod} is deleted, and its output with it ({job.namespace}/{job.name})",
+        "Kubernetes keeps no logs of preempted or deleted pods: collect them, or write to a shared directory",
     )

@@ -129,7 +129,7 @@ def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
     raise Refused(
         "WrongCluster",
         f"pool {pool.name} is not on {cluster.name}",
-        f"pick one that is:  fairway get pools --cluster {cluster.name}",
+        f"choose one that is:  fairway get pools --cluster {cluster.name}",
     )
 
 
@@ -138,8 +138,8 @@ def _team(order: Order, fleet: Fleet) -> Team:
     if team is None or team.grant(order.supply) is None:
         raise Refused(
             "NoGrant",
-            f"team {order.team} may have nothing of {order.supply}",
-            f"see what it may have:  fairway describe team {order.team}",
+            f"team {order.team} has no grant on {order.supply}",
+            f"show its grants:  fairway describe team {order.team}",
         )
     return team
 
@@ -149,22 +149,23 @@ def _check_can_run(order: Order, pool: Pool) -> None:
     if spec.image is None:
         raise Refused(
             "NoImage",
-            f"a job on Kubernetes runs in an image, and {spec.name} names none",
-            "say which: image: pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime, or --image on the command line",
+            f"a job on Kubernetes needs an image, and {spec.name} has none",
+            "set one: image: pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime, or --image on the command line",
         )
     if not spec.command and spec.script is None:
-        raise Refused("NoCommand", f"{spec.name} has nothing to run", "give it a command or a script")
+        raise Refused("NoCommand", f"{spec.name} has no command and no script", "set a command or a script")
     if pool.capacity is Capacity.SPOT and Tolerates.SPOT not in spec.tolerates:
         raise Refused(
             "SpotNotTolerated",
-            f"pool {pool.name} is of spot capacity, which may vanish, and {spec.name} does not tolerate it",
+            f"pool {pool.name} is spot capacity, whose nodes can be lost, and {spec.name} does not "
+            "tolerate it",
             "add tolerates: [spot], or name another pool",
         )
     if spec.together and not pool.topology:
         raise Refused(
             "NoTopology",
-            f"pool {pool.name} does not say what its nodes have in common, so nothing can be kept together",
-            f"give it levels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
+            f"pool {pool.name} does not say which labels form a rack, so nodes cannot be placed together",
+            f"set the labels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
         )
     if spec.script is not None and len(spec.script.encode()) > MAX_SCRIPT_LENGTH:
         raise Refused(

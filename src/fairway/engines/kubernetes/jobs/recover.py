@@ -45,7 +45,7 @@ class LostNodeRecovery:
             meta = pod.metadata
             path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
             facts = pod_transform(())(pod)
-            why = f"node {pod.spec.node_name} does not answer, so nobody says that the pod is over"
+            why = f"node {pod.spec.node_name} does not respond, so the pod cannot report its end"
             status = {"phase": "Failed", "reason": "NodeLost", "message": why}
             await requests.merge(path, "pods/status", {"metadata": {"uid": meta.uid}, "status": status})
             verb = f"kubectl -n {meta.namespace} patch pod {meta.name} --subresource=status: phase Failed"

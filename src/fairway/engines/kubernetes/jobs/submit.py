@@ -99,7 +99,7 @@ class KubernetesRunner:
         async def requeue(requests: KubeRequests, engine_id: EngineId) -> None:
             if not await demote.requeue(requests, by_id[engine_id], self._pools):
                 raise _RetryLater(
-                    "NotYetEvicted", f"{engine_id} still ends its pods", "Fairway tries again by itself"
+                    "NotYetEvicted", f"{engine_id} is still ending its pods", "Fairway retries automatically"
                 )
 
         return await self._change(list(by_id), requeue)
@@ -117,8 +117,9 @@ class KubernetesRunner:
                 if found is None:
                     raise Refused(
                         "LogGone",
-                        f"Job {engine_id} is gone, and so is what its pods printed",
-                        "Kubernetes keeps no logs of deleted Jobs: collect them, or print to a shared folder",
+                        f"Job {engine_id} is deleted, and the output of its pods with it",
+                        "Kubernetes keeps no logs of deleted Jobs: collect them, or write to a shared "
+                        "directory",
                     )
                 job = found.observed()
             return await read_log(requests, job, attempt, offset, limit, node)
@@ -155,14 +156,14 @@ class KubernetesRunner:
             if workload is None:
                 raise _RetryLater(
                     "NotYetQueued",
-                    f"Kueue has not yet taken {engine_id} into its queue",
-                    "Fairway tries again by itself",
+                    f"Kueue has not yet queued {engine_id} into its queue",
+                    "Fairway retries automatically",
                 )
             if workload.status.admission is not None or not workload.spec.active:
                 return
             if await _set_active(requests, workload.metadata, active=False):
                 return
-        raise _RetryLater("Conflict", f"{engine_id} changes all the time", "Fairway tries again by itself")
+        raise _RetryLater("Conflict", f"{engine_id} keeps changing", "Fairway retries automatically")
 
     async def _release(self, requests: KubeRequests, engine_id: EngineId) -> None:
         found = await look_up_job(requests, engine_id, pods=False)
@@ -220,7 +221,7 @@ async def _check_is_ours(requests: KubeRequests, order: Order, reply: bytes) -> 
     """Raise unless the Job that has an order's name was created for this order."""
     job = await requests.get(job_path(order.team, order.engine_name), JOBS, Json)
     if job is None:  # deleted since: the next try creates it
-        raise Unreachable("Conflict", _message(reply), "Fairway tries again by itself")
+        raise Unreachable("Conflict", _message(reply), "Fairway retries automatically")
     if job["metadata"].get("labels", {}).get(JOB, "") != format_job_id(order.job):
         raise Refused(
             "NameTaken",
@@ -236,7 +237,7 @@ def _refuse_pods(engine_id: EngineId) -> None:
         raise Refused(
             "PodWithoutJob",
             f"pod {name} in {namespace} belongs to no Job: Fairway counts its GPUs, but does not govern it",
-            f"look at what made it, and change that:  kubectl describe pod --namespace {namespace} {name}",
+            f"check what created it, and change that:  kubectl describe pod --namespace {namespace} {name}",
         )
 
 
@@ -270,7 +271,7 @@ def _create_error(code: int, body: bytes, call: ApiCall, order: Order) -> Except
         return Refused(
             "NoNamespace",
             f"team {order.team} has no namespace on this cluster: {message}",
-            "bring the fleet's policy there:  fairway plan, then fairway apply",
+            "apply the fleet's policy:  fairway plan, then fairway apply",
         )
     error = request_error(code, body, call)
     if lacks_right(error):
@@ -279,7 +280,7 @@ def _create_error(code: int, body: bytes, call: ApiCall, order: Order) -> Except
         return Unreachable(
             "QueuesNotAssigned",
             f"the API server does not assign queues to jobs yet: {message}",
-            "wait some seconds after an apply; after that:  fairway get drift",
+            "wait a few seconds after an apply; after that:  fairway get drift",
         )
     if code in {400, 403, 413, 422}:
         _, _, reason = message.partition("denied request: ")

@@ -54,8 +54,8 @@ def _promise_notices(teams: Sequence[Team], capped: Sequence[Team], found: Found
     if limited and can_assign_queues(found):
         yield Notice(
             "PriorityWithinUsers",
-            f"{', '.join(limited)} counts by user: an urgent job takes the place of its own user's jobs only",
-            "leave the limit of a user out where urgent must come before everybody's in the team",
+            f"{', '.join(limited)} counts by user: an urgent job preempts only jobs of its own user",
+            "remove the limit per user where urgent jobs must preempt all jobs of the team",
             promise="priority",
         )
     elif limited:
@@ -63,7 +63,7 @@ def _promise_notices(teams: Sequence[Team], capped: Sequence[Team], found: Found
             "UserLimitPerJobOnly",
             f"Kueue counts teams, not users: of {', '.join(limited)} a single job over the limit of a "
             "user is refused, several small ones together are not",
-            "make a team inside the team for whoever needs a ceiling; Kubernetes 1.36 can count users",
+            "add a child team for users who need a limit of their own; Kubernetes 1.36 can count users",
             promise="limits",
         )
     if len(teams) > 1:
@@ -77,7 +77,8 @@ def _promise_notices(teams: Sequence[Team], capped: Sequence[Team], found: Found
     if capped:
         yield Notice(
             "LowWithinGuarantee",
-            f"low jobs of {', '.join(t.name for t in capped)} count against its ceiling, so within its "
+            f"low-priority jobs of {', '.join(t.name for t in capped)} count against its ceiling, so "
+            "within its "
             "guarantee they keep their place against teams that only borrow",
             "leave borrow out where low jobs shall always yield",
             promise="low-only-idle",
@@ -95,7 +96,7 @@ def _pool_notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> It
             yield Notice(
                 "NothingToLend",
                 f"no node of pool {pool.name} has {' or '.join(str(s) for s in empty)} now: beyond "
-                "guarantees nothing of it is lent",
+                "guarantees, none of it can be borrowed",
                 f"say how many GPUs it has when it is full: gpus, in pool {pool.name}; then plan again",
                 promise="borrow",
             )
@@ -104,7 +105,7 @@ def _pool_notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> It
                 "SpotWithoutTaint",
                 f"pool {pool.name} is spot and names no taint: any job may be put there, whether it "
                 "tolerates loss or not",
-                "taint its nodes and say so:  kubernetes: { taints: [fairway/spot=true:NoSchedule] }",
+                "taint its nodes and set:  kubernetes: { taints: [fairway/spot=true:NoSchedule] }",
                 promise="tolerance",
             )
 
@@ -121,7 +122,7 @@ def existing_notices(
             yield Notice(
                 "ExistingWorkloadsStay",
                 f"GPU workloads of teams that are no Jobs stay, outside every queue: {_named(new)}",
-                "their pods come back as before; to refuse them instead, write in the fleet file, at the "
+                "their pods restart as before; to refuse them instead, write in the fleet file, at the "
                 "cluster:  existing_workloads: refuse",
                 promise="unharmed",
             )
@@ -129,8 +130,8 @@ def existing_notices(
             names = sorted({w.namespace for w in outside})
             yield Notice(
                 "NamespacesLeftAlone",
-                f"GPU pods outside teams go on as before in {', '.join(names)}: {_named(outside)}",
-                "make teams of them to have them counted; to refuse them, write in the fleet file, at the "
+                f"GPU pods outside teams continue as before in {', '.join(names)}: {_named(outside)}",
+                "add teams for them to count them; to refuse them, write in the fleet file, at the "
                 "cluster:  existing_workloads: refuse",
                 promise="unharmed",
             )
@@ -139,8 +140,8 @@ def existing_notices(
     if stopped:
         yield Notice(
             "ExistingWorkloadsRefused",
-            f"what runs stays, and the next GPU pod of each of these is refused: {_named(stopped)}",
-            "to leave them alone, leave  existing_workloads: refuse  out of the fleet file",
+            f"running pods stay, and the next GPU pod of each of these is refused: {_named(stopped)}",
+            "to leave them alone, remove  existing_workloads: refuse  from the fleet file",
         )
 
 
@@ -166,8 +167,8 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
     if unclaimed := found.settings.get(UNCLAIMED):
         yield Notice(
             "DevicesOfNoPool",
-            f"nodes have {unclaimed}, which no pool has: teams' jobs that ask for it are refused",
-            "make a pool of it:  kubernetes: { resource: NAME }",
+            f"nodes have {unclaimed}, which belong to no pool: jobs of teams that request them are refused",
+            "add a pool for them:  kubernetes: { resource: NAME }",
             promise="unharmed",
         )
     if found.settings.get(GPU_CLAIMS) == "yes":
@@ -182,7 +183,7 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
         yield Notice(
             "NamespacesNotSelected",
             f"Kueue leaves alone the jobs of {', '.join(unselected)}: its managedJobsNamespaceSelector does "
-            "not select the namespace, so GPU jobs there wait for ever",
+            "not select the namespace, so GPU jobs there wait forever",
             "give these namespaces the labels that it asks for, or widen it in Kueue's configuration:  "
             "kubectl -n kueue-system edit configmap kueue-manager-config",
             promise="guarantee",
@@ -192,7 +193,8 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
             "JobsWithoutGpusWait",
             "Kueue puts every job of a team's namespace into its queue here, and one without GPUs "
             "never starts there",
-            "run those in another namespace; from Kubernetes 1.36 on only GPU jobs are put into queues",
+            "run jobs without GPUs in another namespace; from Kubernetes 1.36 on only GPU jobs are put "
+            "into queues",
         )
     if found.settings.get(CONFIGURATION, NOT_READABLE) == NOT_READABLE:
         yield Notice(
@@ -204,8 +206,8 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
     if found.settings.get(MEMBER_ROLE_SETTING) == "missing" and any(t.members for t in teams):
         yield Notice(
             "MemberRoleMissing",
-            "ClusterRole fairway-member does not exist: members are named, and may do nothing",
-            "make it:  kubectl apply -f deploy/kubernetes/rights.yaml",
+            "ClusterRole fairway-member does not exist: members have no rights",
+            "create it:  kubectl apply -f deploy/kubernetes/rights.yaml",
             promise="access",
         )
 

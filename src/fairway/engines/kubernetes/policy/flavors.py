@@ -184,10 +184,11 @@ def flavor_notices(placements: Mapping[PoolName, Placement], found: FoundPolicy)
             used = found.settings.get(used_setting(placement.flavor), "0")
             yield Notice(
                 "PoolChangeWaits",
-                f"pool {pool}: new node labels or topology wait until no job runs in it ({used} GPUs in use "
+                f"pool {pool}: new node labels or topology are applied when no job runs in it ({used} "
+                "GPUs in use "
                 "now), because two ResourceFlavors over the same nodes would break guarantees; all else of "
                 "the policy changes now",
-                "apply again when it is empty; to empty it, let its teams start nothing:  draining: true",
+                "apply again when it is empty; to empty it, drain its teams:  draining: true",
                 promise="guarantee",
             )
 

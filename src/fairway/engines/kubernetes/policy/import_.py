@@ -206,7 +206,7 @@ class _ClusterImport:
                     if "lendingLimit" in quota:
                         self.remark(
                             f"{node.name}",
-                            f"lendingLimit on {supply}: in Fairway what is idle is lent, all of it",
+                            f"lendingLimit on {supply}: Fairway lets other teams borrow all idle GPUs",
                         )
 
     def _team(

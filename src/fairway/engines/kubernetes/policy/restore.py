@@ -159,7 +159,7 @@ def _notices(cluster: str, found: FoundPolicy, saved: Sequence[SavedObject]) -> 
             "NamespacesStay",
             f"namespaces that Fairway created stay, without its labels: {', '.join(namespaces)}; deleting "
             "one deletes the jobs and data in it",
-            f"when nobody needs one any more:  kubectl delete namespace {namespaces[0]}",
+            f"when one is no longer needed:  kubectl delete namespace {namespaces[0]}",
         )
 
 
@@ -247,7 +247,7 @@ async def _create(
     if body is not None:
         raise Unreachable(
             "StillGoing",
-            f"{key} is being removed and cannot be restored before it is gone: jobs still hold it",
+            f"{key} is being removed and cannot be restored before that: jobs still use it",
             f"when they have ended, leave again; look at it:  kubectl get {kind.plural} -A",
         )
     await requests.apply(kind, key.name, saved)

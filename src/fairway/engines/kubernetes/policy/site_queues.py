@@ -1,7 +1,7 @@
 """Keep the site's queues for jobs without GPUs. Pure.
 
 A team's ClusterQueue has quota of GPUs only, and is for the team's namespace. Where it takes the name of one
-that the site made, jobs without GPUs that used the site's would wait for ever or lose its limits, and without
+that the site made, jobs without GPUs that used the site's would wait forever or lose its limits, and without
 a queue they wait where Kueue holds such jobs (`manageJobsWithoutQueueName`). So the site's LocalQueues go on,
 in front of a copy of the ClusterQueue without quota of GPUs.
 """
@@ -108,7 +108,8 @@ def site_queue_notices(wanted: Collection[WantedObject], found: FoundPolicy) -> 
     if moved:
         yield Notice(
             "SiteQueuesWithoutGpus",
-            f"jobs without GPUs go on as before in LocalQueue {', '.join(moved)}; GPU jobs that name it get "
+            f"jobs without GPUs continue as before in LocalQueue {', '.join(moved)}; GPU jobs that name "
+            "it get "
             "their team's queue instead",
             "nothing to do: GPU jobs that wait or run there already stay",
             promise="unharmed",

@@ -46,9 +46,9 @@ async def _make(requests: KubeRequests, change: Change, body: Json | None) -> No
     elif meta is not None and not _is_ours(meta):
         raise Refused(
             "NotOurs",
-            f"{change.key} does not carry Fairway's mark; it is left as it is",
+            f"{change.key} is not managed by Fairway and stays unchanged",
             f"look at it:  kubectl get {kind.plural} {change.key.name.rpartition('/')[2]} -o yaml; "
-            f"to let Fairway have it:  fairway adopt CLUSTER {kind.name}/{change.key.name}",
+            f"to let Fairway manage it:  fairway adopt CLUSTER {kind.name}/{change.key.name}",
         )
     elif change.action is Action.DELETE:
         await _remove(requests, kind, change, meta)
@@ -63,7 +63,7 @@ def _is_ours(meta: Json) -> bool:
 
 async def _adopt(requests: KubeRequests, kind: ObjectKind, change: Change, meta: Json | None) -> None:
     if meta is None:
-        raise Refused("Gone", f"{change.key} is not there any more", "plan again:  fairway plan")
+        raise Refused("Gone", f"{change.key} no longer exists", "plan again:  fairway plan")
     mark = {"metadata": {"uid": meta["uid"], "labels": {MANAGED_BY: FAIRWAY}}}
     await requests.merge(kind.path(change.key.name), kind.resource, mark)
 
@@ -169,7 +169,7 @@ async def _until_gone(requests: KubeRequests, kind: ObjectKind, key: ObjectKey) 
         await asyncio.sleep(_POLL_SECONDS)
     raise Unreachable(
         "StillGoing",
-        f"{key} is being deleted and cannot be created before it is gone: jobs or queues still use it",
+        f"{key} is being deleted and cannot be created before that: jobs or queues still use it",
         "look at what uses it:  kubectl get workloads,clusterqueues -A; it is gone a second after the "
         f"last one:  kubectl get {kind.plural}",
     )

@@ -81,7 +81,7 @@ class SlurmCommands:
         except TimeoutError as error:
             raise Unreachable(
                 "ClusterUnreachable",
-                f"{name} did not answer within {self._timeout_seconds:g} s",
+                f"{name} did not respond within {self._timeout_seconds:g} s",
                 "on its host:  scontrol ping; sdiag",
             ) from error
         finally:

@@ -21,7 +21,7 @@ from fairway.engines.slurm.rest.wire import Reply, WireNode
 from fairway.explain.engine_reasons import slurm_code
 from fairway.explain.findings import Finding, WaitFacts
 from fairway.model.observation import Health
-from fairway.model.text import first_few, span
+from fairway.model.text import count, first_few, span
 
 MAX_NAMED: Final = 5
 """How many nodes or jobs a text names before it only counts."""
@@ -161,7 +161,7 @@ def explain(
         reason="" if reason == "None" else reason,
         findings=tuple(_findings(job, mine, there, now)),
         after=tuple(dict.fromkeys(_DEPENDENCY_ID.findall(job.dependency))),
-        hidden_by=f"the job {' and '.join(several)}, which slurmctld tries in turn without keeping a reason"
+        hidden_by=f"the job {' and '.join(several)}, which slurmctld tries in turn without recording a reason"
         if several
         else "",
     )
@@ -181,7 +181,7 @@ def _findings(
     request = NodeRequest.of(job)
     if closed := [p for p in partitions if "UP" not in p.partition.state]:
         states = ", ".join(f"{p.name} is {' '.join(p.partition.state).lower() or 'down'}" for p in closed)
-        yield Finding("PartitionClosed", f"partition {states}: nothing starts there")
+        yield Finding("PartitionClosed", f"Partition {states}: no jobs start there")
     if never := never_fits(request, partitions, nodes):
         yield never
     named = set(expand(job.required_nodes))
@@ -189,7 +189,9 @@ def _findings(
     away = [n for n in wanted if not n.ready]
     if away and (named or len(wanted) - len(away) < request.nodes):
         which = first_few([n.trouble() for n in away], MAX_NAMED)
-        yield Finding("NodesUnavailable", f"{'it names nodes, and ' if named else ''}{which}")
+        yield Finding(
+            "NodesUnavailable", f"{'The job requires specific nodes: ' if named else 'Unavailable: '}{which}"
+        )
     yield from _details(job, now)
     if not never:
         yield from _room(request, [n for n in wanted if n.ready])
@@ -199,12 +201,14 @@ def _details(job: WaitingJob, now: datetime) -> Iterator[Finding]:
     begins = job.eligible_time.value
     if begins > now.timestamp():
         at = datetime.fromtimestamp(begins, UTC)
-        text = f"it starts not before {at:%Y-%m-%d %H:%M:%S} UTC, in {span(begins - now.timestamp())}"
+        text = (
+            f"The job starts no earlier than {at:%Y-%m-%d %H:%M:%S} UTC, in {span(begins - now.timestamp())}"
+        )
         yield Finding("NotYetTime", text)
     if job.licenses:
-        yield Finding("LicensesInUse", f"it asks for licenses {job.licenses}, which are in use")
+        yield Finding("LicensesInUse", f"The job requests licenses {job.licenses}, which are in use")
     if job.resv_name:
-        yield Finding("ReservationWait", f"it waits for reservation {job.resv_name}")
+        yield Finding("ReservationWait", f"The job waits for reservation {job.resv_name}")
 
 
 def never_fits(
@@ -214,7 +218,8 @@ def never_fits(
     where = ", ".join(p.name for p in partitions)
     longest = [p.maximums.time.value for p in partitions]
     if longest and all(longest) and request.minutes > max(longest):
-        text = f"it asks for {_minutes(request.minutes)}; {where} gives {_minutes(max(longest))} at most"
+        asked, allowed = _minutes(request.minutes), _minutes(max(longest))
+        text = f"The job requests {asked}, and {where} allows {allowed} at most"
         return Finding("TimeAbovePartition", text)
     if not nodes or any(set(n.state) & _FUTURE for n in nodes):
         return None  # nodes of a cloud may be of any size when they come
@@ -222,7 +227,7 @@ def never_fits(
     if len(able) >= request.nodes:
         return None
     if able:
-        text = f"it asks for {request.nodes} such nodes; {where} has {len(able)}, whether busy or not"
+        text = f"The job requests {request.nodes} nodes, and only {len(able)} of {where} can ever satisfy it"
         return Finding("NoNodeFits", text)
     return Finding("NoNodeFits", _shortage(request, where, nodes))
 
@@ -238,11 +243,11 @@ def _shortage(request: NodeRequest, where: str, nodes: Sequence[SizedNode]) -> s
     for asked, has, unit, divisor in checks:
         most = max(has(n) for n in nodes)
         if asked > most:
-            text = f"it asks for {-(-asked // divisor)} {unit} on a node; no node of {where} has more than"
-            return f"{text} {most // divisor}"
+            text = f"The job requests {-(-asked // divisor)} {unit} per node, and no node of {where} has more"
+            return f"{text} than {most // divisor}"
     if request.features and not any(_has_features(n, request.features) for n in nodes):
-        return f"it asks for nodes with {request.features}; {where} has none"
-    return f"no node of {where} has all that it asks for at once"
+        return f"The job requests nodes with {request.features}, and {where} has none"
+    return f"No node of {where} satisfies the whole request"
 
 
 _FUTURE: Final = frozenset({"FUTURE", "DYNAMIC_FUTURE"})
@@ -261,11 +266,11 @@ def holds(node: SizedNode, request: NodeRequest) -> bool:
 def gpus_of(node: SizedNode, kind: str | None) -> tuple[int, int]:
     """Return how many GPUs of a type a node has, and how many are free; None: of any type."""
 
-    def count(text: str) -> int:
+    def gpus(text: str) -> int:
         return sum(g.count for g in parse_gres(text) if g.name == "gpu" and kind in (None, g.type))
 
-    total = count(node.gres)
-    return total, max(0, total - count(node.gres_used))
+    total = gpus(node.gres)
+    return total, max(0, total - gpus(node.gres_used))
 
 
 def _has_features(node: SizedNode, wanted: str) -> bool:
@@ -291,12 +296,12 @@ def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]
         f"{request.gpus} on each of {request.nodes} nodes" if request.nodes > 1 else f"{request.gpus} on one"
     )
     if len(with_gpus) >= request.nodes:
-        text = "GPUs are free where it could run, but not the CPUs or the memory it asks for beside them"
+        text = "GPUs are free, but not the CPUs or memory that the job requests with them"
     elif not request.gpus:
-        text = "no node has the CPUs and the memory it asks for free"
+        text = "No node has the requested CPUs and memory free"
     else:
         most = max(free, default=0)
-        text = f"{sum(free)} GPUs are free there, {most} at most on one node; the job needs {needs}"
+        text = f"{count(sum(free), 'GPU')} free, at most {most} on one node, and the job needs {needs}"
     yield Finding("NotEnoughFree", text)
 
 

@@ -81,9 +81,11 @@ class SlurmExplainer:
         if found is None:
             return None
         if found.code == "TimeAbovePartition":
-            return Refused("TimeTooLong", found.text, "ask for less time:  scontrol show partition")
+            return Refused("TimeTooLong", found.text, "request less time:  scontrol show partition")
         return Refused(
-            "CannotFit", found.text, "ask for less on a node:  sinfo -o '%P %D %G %c %m'  shows what there is"
+            "CannotFit",
+            found.text,
+            "request less per node:  sinfo -o '%P %D %G %c %m'  shows what the nodes have",
         )
 
     async def _ahead(self, job: WaitingJob) -> tuple[str, ...]:

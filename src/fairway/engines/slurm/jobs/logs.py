@@ -39,8 +39,8 @@ class SlurmLogReader:
         if not self._folders.logs:
             raise Refused(
                 "LogsNotShared",
-                "the cluster names no folder for what jobs print",
-                "add  logs: PATH  to the cluster: a folder that all its nodes share",
+                "the cluster has no directory for the output of jobs",
+                "add  logs: PATH  to the cluster: a directory that all its nodes share",
             )
         # First the job's state, then its file: what is printed in between must not be taken for the end
         ended = await self._ended(order, engine_id, attempt)
@@ -95,7 +95,7 @@ def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit:
     except OSError as error:
         raise Refused(
             "LogsUnreadable",
-            f"the folder of logs cannot be read here: {error.strerror}",
+            f"the log directory cannot be read here: {error.strerror}",
             "mount it on Fairway's server, and name it:  logs: PATH, logs_seen_at: PATH",
         ) from error
     try:
@@ -104,7 +104,7 @@ def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit:
         raise Refused(
             "LogsUnreadable",
             f"Fairway's server may not read {user}/{name}",
-            "let its group own the folder of logs:  chgrp fairway FOLDER; chmod 3777 FOLDER",
+            "give its group access to the log directory:  chgrp fairway FOLDER; chmod 3777 FOLDER",
         ) from error
     finally:
         os.close(top)

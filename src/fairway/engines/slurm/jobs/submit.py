@@ -40,14 +40,14 @@ _PERMANENT: Final = (range(2000, 3000), range(_NO_USER, _NO_USER + 1), range(900
 _REASONS: Final[Mapping[int, tuple[str, str]]] = {
     2000: ("PartitionMissing", "correct  pools.POOL.slurm.partition  in the fleet file:  sinfo -s"),
     2002: ("NotAllowed", "fairway get teams  shows who may use what; sacctmgr show assoc user=USER"),
-    2014: ("CannotFit", "ask for fewer GPUs, CPUs or less memory on a node:  sinfo -o '%P %D %G %c %m'"),
-    2015: ("CannotFit", "ask for fewer nodes or less time:  scontrol show partition"),
-    2006: ("CannotFit", "ask for fewer nodes:  sinfo -s"),
-    2025: ("CannotFit", "ask for fewer nodes:  sinfo -s"),
+    2014: ("CannotFit", "request fewer GPUs, CPUs or less memory per node:  sinfo -o '%P %D %G %c %m'"),
+    2015: ("CannotFit", "request fewer nodes or less time:  scontrol show partition"),
+    2006: ("CannotFit", "request fewer nodes:  sinfo -s"),
+    2025: ("CannotFit", "request fewer nodes:  sinfo -s"),
     2045: ("NotInTeam", "make the user a member of the team and apply:  fairway plan"),
     2050: ("LimitReached", "wait for jobs of the team to end, or raise its limits:  sacctmgr show assoc"),
-    2051: ("TimeTooLong", "ask for less time:  scontrol show partition | grep MaxTime"),
-    2066: ("PriorityRefused", "take another priority, or apply the policy with its job_submit.lua"),
+    2051: ("TimeTooLong", "request less time:  scontrol show partition | grep MaxTime"),
+    2066: ("PriorityRefused", "use another priority, or apply the policy with its job_submit.lua"),
     2072: ("GpuTypeUnknown", "correct  pools.POOL.slurm.gres  in the fleet file:  sinfo -o '%P %G'"),
     _NO_USER: ("UserUnknown", "the cluster must know the user as its login nodes do:  getent passwd USER"),
 }
@@ -246,20 +246,22 @@ def _check(order: Order) -> None:
     """Raise Refused for text that no shell or environment can carry."""
     spec = order.spec
     if (spec.script is None) == (not spec.command):
-        raise Refused("CommandMissing", "a job has either a command or a script", "give one of the two")
+        raise Refused(
+            "CommandMissing", "a job needs either a command or a script", "set exactly one of the two"
+        )
     texts = [*spec.command, spec.script, spec.setup, spec.workdir, spec.name, *spec.env.values()]
     if any("\0" in text or not _encodable(text) for text in texts if text):
         raise Refused(
             "TextUnsendable",
-            "a command, script or variable has a character that no program can be given",
-            "take out what is not text: NUL and lone surrogates",
+            "a command, script or variable contains a character that cannot be passed to a program",
+            "remove NUL characters and unpaired surrogates",
         )
     for name in spec.env:
         if not _VARIABLE_NAME.fullmatch(name):
             raise Refused(
                 "VariableUnsendable",
-                f"{name!r} is no name of a variable",
-                "use letters, digits and _, and no digit in front",
+                f"{name!r} is not a valid variable name",
+                "use letters, digits and _, not starting with a digit",
             )
 
 
@@ -399,7 +401,7 @@ def _refusal(response: JobResponse) -> Refused:
     if numbers & _TEMPORARY or not (permanent or 400 <= response.status < 500):
         raise Unreachable(
             "EngineFailed",
-            f"Slurm did not take a request ({response.status}): {message or 'it says nothing'}",
+            f"Slurm rejected a request ({response.status}): {message or 'it says nothing'}",
             "journalctl -u slurmrestd -u slurmctld",
         )
     for number in sorted(numbers):

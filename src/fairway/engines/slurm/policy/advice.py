@@ -119,7 +119,10 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
         is_list=True,
     )
     yield ConfLine(
-        "PreemptType", "preempt/qos", "what is lent comes back; partitions preempt each other no more", _same
+        "PreemptType",
+        "preempt/qos",
+        "GPUs on loan are reclaimed by QOS; partitions no longer preempt each other",
+        _same,
     )
     yield ConfLine("PreemptMode", "REQUEUE", "a job whose place is taken starts again", _has_all)
     yield ConfLine("JobRequeue", "1", "a job whose place is taken starts again", _same)
@@ -137,7 +140,7 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
     if seconds < SHORT_HALF_LIFE_SECONDS:
         yield ConfLine("PriorityCalcPeriod", "00:01:00", "a short half-life needs a short period", _same_time)
     yield ConfLine("PriorityWeightFairshare", str(FAIRSHARE_WEIGHT), "shares and past use count", _same)
-    yield ConfLine("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
+    yield ConfLine("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before borrowed before low", _same)
     yield ConfLine("PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same)
     yield ConfLine(
         "DisableRootJobs",
@@ -254,7 +257,8 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         yield Notice(
             "FilesAfterApply",
             "until the new slurm.conf and job_submit.lua are installed, accounts have their teams' limits "
-            "and jobs run with the QOS they had: nothing is guaranteed or lent yet, and nothing is refused "
+            "and jobs run with the QOS they had: nothing is guaranteed or on loan yet, and nothing is "
+            "refused "
             "that ran before",
             "apply, then install the files:  fairway render slurm --out DIR",
             promise="native",
@@ -274,7 +278,8 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
     if any(context.has_urgent(team) for team in context.teams):
         yield Notice(
             "UrgentByIntervention",
-            "Slurm tests a team's limit before it looks for a place to take, so an urgent job of a team that "
+            "Slurm checks a team's limit before it looks for jobs to preempt, so an urgent job of a team "
+            "that "
             "is at its limit waits until Fairway requeues a job of the same team",
             "keep fairway server running; by hand:  scontrol requeue JOB",
             promise="priority",
@@ -283,8 +288,9 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         yield Notice(
             "KinCountsApart",
             "Slurm counts what children leave to each other apart from what the family uses: a family at its "
-            "guarantee can take back more that is lent, up to its children's guarantees; any guarantee takes "
-            "that back in turn",
+            "guarantee can reclaim more GPUs on loan, up to its children's guarantees; any guarantee "
+            "reclaims "
+            "them in turn",
             "where that matters, give the guarantee to the parent and none to its children",
             promise="hierarchy",
         )
@@ -299,8 +305,9 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
     if len(context.teams) > 1:
         yield Notice(
             "LargerVictim",
-            "Slurm may requeue a larger lent job than needed when several are on the node it chose",
-            "lend to jobs of like size, or accept it:  man slurm.conf, preempt_reorder_count does not help",
+            "Slurm may requeue a larger borrowing job than needed when several are on the node it chose",
+            "let jobs of similar size borrow, or accept it:  man slurm.conf, preempt_reorder_count does "
+            "not help",
             promise="least-harm",
         )
 
@@ -331,7 +338,7 @@ def _site_qos(context: PolicyContext) -> Iterator[Notice]:
             "SiteQosLimits",
             "GPU jobs of teams run by priority in pools' partitions, not as QOS of the site: limits of "
             f"{', '.join(lost)} do not count for them; MaxWall and the GPUs of one user do",
-            "say what should hold in the fleet file, as  limits  of a team:  fairway plan -o wide",
+            "set  limits  of a team in the fleet file:  fairway plan -o wide",
         )
 
 

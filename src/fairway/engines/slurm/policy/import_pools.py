@@ -142,7 +142,7 @@ def _missing_entries(pool: Pool, found: _Devices) -> Iterator[Remark]:
         others = ", ".join((*place.other_partitions, *missing))
         yield Remark(
             f"pool {pool.name}",
-            f"partition {first_few(missing, _MOST)} is over nodes of this pool too: write "
+            f"partition {first_few(missing, _MOST)} also includes nodes of this pool: write "
             f"other_partitions: [{others}], or jobs there are not governed",
         )
 

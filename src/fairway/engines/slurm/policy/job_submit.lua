@@ -259,7 +259,7 @@ local function govern(job, before, own, others, uid)
     return slurm.SUCCESS
   end
   if not team.words[word] then
-    return refuse(NO_QOS, "team %s may not use priority %s", account, word)
+    return refuse(NO_QOS, "team %s may not use the priority %s", account, word)
   end
 
   if before ~= nil and uid ~= 0 then

@@ -165,7 +165,7 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
         yield f"  [{_text(team.account_name.lower())}] = {_team(context, team)},"
     yield "}"
     accounts = {team.name: team.account_name for team in context.teams}
-    yield "local DEFAULT_TEAM = { -- the account of a GPU job that names none"
+    yield "local DEFAULT_TEAM = { -- the account of a GPU job that has none"
     for user, name in sorted(fleet.default_teams().items()):
         if name in accounts:
             yield f"  [{_text(user)}] = {_text(accounts[name].lower())},"

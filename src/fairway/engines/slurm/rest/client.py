@@ -106,8 +106,8 @@ class Tokens:
         if is_system_user(user) or user in own or user.strip().lstrip("+-").isdecimal():
             raise Refused(
                 "SystemUser",
-                f"{user} is a user of the system or of Fairway itself, or a uid: nothing is sent as one",
-                "submit as the person whose job it is, by the name that  getent passwd  shows",
+                f"{user} is a user of the system or of Fairway itself, or a uid: no jobs are submitted as it",
+                "submit as the owner of the job, with the name that  getent passwd  shows",
             )
 
     def cached(self, user: str) -> str | None:
@@ -301,7 +301,7 @@ class SlurmRest:
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise Refused(
                 "UrlUnusable",
-                f"{self._url} is no address of a slurmrestd: {error}",
+                f"{self._url} is not the address of a slurmrestd: {error}",
                 "write  url: http://HOST:6820",
             ) from error
         except httpx2.HTTPError as error:
@@ -326,7 +326,7 @@ class SlurmRest:
     def _timed_out(self) -> Unreachable:
         return Unreachable(
             "ClusterUnreachable",
-            f"slurmrestd at {self._url} did not answer in time",
+            f"slurmrestd at {self._url} did not respond in time",
             "on its host:  scontrol ping; systemctl status slurmrestd",
         )
 
@@ -359,7 +359,7 @@ class SlurmRest:
         if status == HTTPStatus.FORBIDDEN or numbers & _NO_RIGHT:
             raise Refused(
                 "RightMissing",
-                f"Slurm at {self._url} does not let {self._user} do this: {message}",
+                f"Slurm at {self._url} does not allow {self._user} do this: {message}",
                 f"sacctmgr modify user {self._user} set adminlevel=operator  (to apply: administrator)",
             )
         if numbers & _JOBS_ACTIVE:
@@ -372,13 +372,13 @@ class SlurmRest:
         if numbers & _ACCOUNTING_AWAY or (from_accounting and status >= HTTPStatus.INTERNAL_SERVER_ERROR):
             raise Unreachable(
                 "AccountingUnreachable",
-                f"slurmrestd at {self._url} answers, but its slurmdbd does not: {message}",
-                "on slurmdbd's host:  systemctl status slurmdbd; jobs run on meanwhile",
+                f"slurmrestd at {self._url} responds, but its slurmdbd does not: {message}",
+                "on slurmdbd's host:  systemctl status slurmdbd; running jobs continue",
             )
         if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
             raise Unreachable(
                 "ControllerUnreachable",
-                f"slurmrestd at {self._url} answers, but its slurmctld does not: {message}",
+                f"slurmrestd at {self._url} responds, but its slurmctld does not: {message}",
                 "on slurmctld's host:  scontrol ping; systemctl status slurmctld",
             )
         if 400 <= status < 500:

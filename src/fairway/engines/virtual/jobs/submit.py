@@ -114,8 +114,8 @@ class VirtualRunner:
         if number is None:
             raise Refused(
                 "LogGone",
-                f"this cluster no longer remembers job {engine_id}",
-                "a virtual cluster forgets old jobs, and all of them when its server ends",
+                f"this cluster no longer has job {engine_id}",
+                "a virtual cluster forgets old jobs, and all jobs when its server stops",
             )
         runs = instance.simulator.attempts(number)
         if attempt > len(runs):

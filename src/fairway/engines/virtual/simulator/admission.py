@@ -98,7 +98,7 @@ class JobAdmission:
             if name is None:
                 raise Refused(
                     "NoTeam",
-                    f"the job names no team, and {user} is a member of none",
+                    f"the job has no team, and {user} is a member of none",
                     f"name a team, or add {user} to the members of one in the fleet file",
                 )
         team = self._teams.get(name)
@@ -123,7 +123,7 @@ class JobAdmission:
         if team.priorities and priority.name not in team.priorities:
             raise Refused(
                 "PriorityNotAllowed",
-                f"team {team.name} may not use priority {priority.name}",
+                f"team {team.name} may not use the priority {priority.name}",
                 f"use one of {', '.join(team.priorities)}",
             )
         return priority
@@ -134,11 +134,12 @@ class JobAdmission:
         if index.spot and not request.tolerates_loss:
             raise Refused(
                 "SpotNeedsTolerance",
-                f"{index.supply} is spot: its nodes can vanish, and the job does not say it tolerates that",
-                "let the job tolerate loss, or use another pool",
+                f"{index.supply} is spot: its nodes can be lost at any time, and the job does not "
+                "tolerate that",
+                "submit it with  --tolerates spot, or use another pool",
             )
         if request.gpus < 1 or request.nodes < 1:
-            raise Refused("NothingAsked", "the job asks for no device", "ask for at least one")
+            raise Refused("NothingAsked", "the job requests no GPUs", "request at least one")
         devices, limits = request.gpus * request.nodes, team.limits
         max_nodes = index.per_rack if request.together else len(index.nodes)
         if request.gpus > index.node_size or request.nodes > max_nodes:

@@ -98,6 +98,8 @@ class Wait:
 
     code: str
     message: str
+    """A sentence without full stop; `{job}` stands for the job with the number `job`."""
+    job: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

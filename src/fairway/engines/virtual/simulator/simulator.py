@@ -31,6 +31,7 @@ from fairway.engines.virtual.simulator.jobs import (
     SimJob,
     SimState,
     TeamQuota,
+    Wait,
 )
 from fairway.engines.virtual.simulator.nodes import SimulatedNode, build_nodes
 from fairway.engines.virtual.simulator.quota import UNLIMITED
@@ -295,6 +296,22 @@ class Simulator:
     def jobs(self) -> Iterator[JobView]:
         """Generate all unfinished jobs and those in the history, by number."""
         return (self._view(job) for job in self._loop.jobs.values())
+
+    def waits(self, most: int) -> dict[int, Wait]:
+        """Return why each of the `most` oldest waiting jobs waits. O(jobs in memory)."""
+        waiting = (job for job in self._loop.jobs.values() if job.state is SimState.WAITING)
+        schedulers = self._loop.schedulers
+        return {
+            job.id: reasons.wait_reason(job, schedulers[job.supply_number]) for job in islice(waiting, most)
+        }
+
+    def ahead(self, number: int) -> tuple[int, ...]:
+        """Return the waiting jobs that would start before this one, in order. O(jobs in memory)."""
+        job = self._find_job(number, None, "see")
+        same = (other for other in self._loop.jobs.values() if other.supply_number == job.supply_number)
+        waiting = (other for other in same if other.state is SimState.WAITING)
+        scheduler = self._loop.schedulers[job.supply_number]
+        return tuple(other.id for other in reasons.jobs_ahead(job, waiting, scheduler))
 
     def _view(self, job: SimJob) -> JobView:
         return reasons.view(job, self._loop.schedulers[job.supply_number])

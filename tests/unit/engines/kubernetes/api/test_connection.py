@@ -157,7 +157,7 @@ async def test_connecting_counts_against_the_time_of_a_block() -> None:
             pass
 
     assert said.value.code == "TimedOut"
-    assert "cloud did not answer" in said.value.message
+    assert "cloud did not respond" in said.value.message
 
 
 async def test_without_a_limit_connecting_is_bounded_and_the_block_is_not() -> None:

@@ -79,7 +79,7 @@ async def found(objects: Mapping[str, Any], *refused_paths: str) -> WaitFacts:
         (
             "fairway-ceiling",
             "TeamAtCeiling",
-            "its pods, those that are ending included, hold 4 of 8, and the next needs 8",
+            "The team's pods, ending ones included, use 4 of 8 GPUs, and the next needs 8",
         ),
         ("compute-resources", "NamespaceQuota", "exceeded quota: compute-resources, requested: "),
     ],
@@ -171,7 +171,10 @@ async def test_a_job_that_kueue_never_tried_waits_as_its_like_or_behind_others(
 async def test_a_child_of_a_jobset_waits_for_its_owner() -> None:
     owner = {"kind": "JobSet", "name": "gang", "uid": "s1", "controller": True}
     facts = await found({JOB: job(suspend=True, metadata={"labels": {}, "ownerReferences": [owner]})})
-    assert (facts.code, facts.findings[0].text) == ("OwnerHoldsIt", "JobSet/gang made it")
+    assert (facts.code, facts.findings[0].text) == (
+        "OwnerHoldsIt",
+        "JobSet/gang created this job and starts it",
+    )
 
 
 async def test_a_job_without_a_queue_is_in_none() -> None:

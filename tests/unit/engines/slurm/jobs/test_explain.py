@@ -78,12 +78,12 @@ def found(
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"tres_per_node": "gres/gpu:a100:16"}, f"16 a100 GPUs on a node; no node of {W} has more than 8"),
-        ({"tres_per_node": "gres/gpu:h100:1"}, f"1 h100 GPUs on a node; no node of {W} has more than 0"),
-        ({"memory_per_node": amount(921600)}, f"900 GB of memory on a node; no node of {W}"),
-        ({"cpus_per_task": amount(65)}, f"65 CPUs on a node; no node of {W} has more than 64"),
-        ({"features": "h100"}, "nodes with h100; gpu, gpu-lent has none"),
-        ({"node_count": amount(3)}, "3 such nodes; gpu, gpu-lent has 2"),
+        ({"tres_per_node": "gres/gpu:a100:16"}, f"16 a100 GPUs per node, and no node of {W} has more than 8"),
+        ({"tres_per_node": "gres/gpu:h100:1"}, f"1 h100 GPUs per node, and no node of {W} has more than 0"),
+        ({"memory_per_node": amount(921600)}, f"900 GB of memory per node, and no node of {W}"),
+        ({"cpus_per_task": amount(65)}, f"65 CPUs per node, and no node of {W} has more than 64"),
+        ({"features": "h100"}, "nodes with h100, and gpu, gpu-lent has none"),
+        ({"node_count": amount(3)}, "3 nodes, and only 2 of gpu, gpu-lent can ever satisfy it"),
     ],
 )  # fmt: skip
 def test_what_no_node_can_hold_never_starts(asked: dict[str, Any], text: str) -> None:
@@ -101,7 +101,7 @@ def test_time_over_every_partitions_maximum() -> None:
     (finding,) = found(job(time_limit=amount(300)), partitions=short).findings
     assert (finding.code, finding.text) == (
         "TimeAbovePartition",
-        "it asks for 5 h; gpu, gpu-lent gives 2 h at most",
+        "The job requests 5 h, and gpu, gpu-lent allows 2 h at most",
     )
     assert found(job(time_limit=amount(100)), partitions=short).findings == ()
 
@@ -111,7 +111,7 @@ def test_nodes_that_take_no_work_are_named_with_why() -> None:
     (named, *_) = found(job(required_nodes="gpu001"), (drained, node(2))).findings
     assert (named.code, named.text) == (
         "NodesUnavailable",
-        "it names nodes, and gpu001 is drained (broken fan)",
+        "The job requires specific nodes: gpu001 is drained (broken fan)",
     )
     assert found(job(), (drained, node(2))).findings == ()
     (alone, *_) = found(job(), (drained,)).findings
@@ -121,16 +121,16 @@ def test_nodes_that_take_no_work_are_named_with_why() -> None:
 def test_room_is_counted_by_node() -> None:
     (finding,) = found(job(), (node(1, used=4), node(2, used=5))).findings
     assert finding.code == "NotEnoughFree"
-    assert finding.text == "7 GPUs are free there, 4 at most on one node; the job needs 8 on one"
+    assert finding.text == "7 GPUs free, at most 4 on one node, and the job needs 8 on one"
     (memory,) = found(job(), (node(1, alloc_memory=512000), node(2, used=8))).findings
-    assert memory.code == "NotEnoughFree" and "the memory" in memory.text
+    assert memory.code == "NotEnoughFree" and "CPUs or memory" in memory.text
 
 
 def test_a_closed_partition_and_a_begin_time() -> None:
     closed = (partition("gpu", state="DOWN"), partition("gpu-lent", state="DOWN"))
     assert found(job(), partitions=closed).findings[0].code == "PartitionClosed"
     (begins,) = found(job(state_reason="BeginTime", eligible_time=amount(1794920605))).findings
-    assert begins.text == "it starts not before 2026-11-17 13:03:25 UTC, in 60 min"
+    assert begins.text == "The job starts no earlier than 2026-11-17 13:03:25 UTC, in 60 min"
 
 
 def test_which_construct_hides_the_reason() -> None:

@@ -465,7 +465,7 @@ async def test_a_job_that_waits_says_for_what(ledger: Ledger, member: httpx2.Asy
     assert number is not None
     (second,) = await submit(ledger, job("second", after=(After(number),)))
     page = await get(member, f"/jobs/{second}")
-    assert f"is queued since 0 s: it comes after {first}" in page
+    assert f"has been queued for 0 s: Depends on {first}" in page
     assert f'href="/jobs/{first}">{first}</a> first, queued' in page
     await see(ledger, native(4, JobState.WAITING, reason="QOSGrpGRES", reason_code="GuaranteeInUse"))
     (row,) = await ledger.jobs.page(JobFilter(cluster="hpc"))
@@ -566,7 +566,7 @@ async def test_a_log_that_cannot_be_read_says_so_in_its_place(ledger: Ledger, si
     (row,) = await ledger.jobs.page(JobFilter())
     word = format_job_id(row.id)
     part = await get(operator, f"/jobs/{word}/log", **{"HX-Request": "true", "HX-Target": "log-part"})
-    assert "was not submitted through Fairway" in part
+    assert "was submitted outside Fairway" in part
     assert "<html" not in part
     assert (await operator.get(f"/jobs/{word}/log")).status_code == 404
     (waiting,) = await submit(ledger, job())

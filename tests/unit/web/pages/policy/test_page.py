@@ -244,7 +244,7 @@ async def test_what_is_taken_from_a_cluster_is_on_the_page_unless_a_removal_says
     without_product = FLEET[: FLEET.index("  product:")]
     words = seen((await plan(operator, without_product)).text)
     assert (
-        "takes away on hpc: GPU jobs of account guests, which is no team; "
+        "removes on hpc: GPU jobs of account guests, which is no team; "
         "used in the last 30 days by eve (2 GPU-hours)" in words
     )
     assert "jobs in account product" not in words

@@ -96,7 +96,7 @@ async def test_members_see_what_others_hold_and_not_what_they_spend(sign_in: Sig
 @pytest.mark.usefixtures("work")
 async def test_one_team(admin: httpx2.AsyncClient) -> None:
     text = await page(admin, "/teams/product")
-    assert "team product has spent 2,533 of its 2,500 EUR budget" in text
+    assert "Team product has spent 2,533 of its 2,500 EUR budget" in text
     assert "raise  budget.amount  of product" in text
     assert "spent 2,533 of 2,500 EUR" in text
     assert "train-103" in text and "train-102" in text and "train-101" not in text
