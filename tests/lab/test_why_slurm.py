@@ -197,14 +197,14 @@ def test_limits_of_the_policy_are_known_as_ours(site: Site) -> None:
     site.run("bob", "-A", "speech", "--gres=gpu:a100:6", "-w", "gpu001")
     site.run("bob", "-A", "speech", "--gres=gpu:a100:4", "-w", "gpu002")
     at_ceiling = site.why(site.sbatch("bob", "-A", "speech", "--gres=gpu:a100:4"), "TeamAtCeiling")
-    assert "speech holds 10 of the 12 GPUs" in at_ceiling.text
+    assert "speech already uses 10 of the 12 GPUs" in at_ceiling.text
     site.run("carol", "-A", "ops", "--gres=gpu:a100:6", "-w", "gpu003")
     user = site.why(site.sbatch("carol", "-A", "ops", "--gres=gpu:a100:1"), "UserLimit")
-    assert "carol holds 6 of the 6 GPUs" in user.text and "limits.user.gpus" in user.hint
+    assert "carol already uses 6 of the 6 GPUs" in user.text and "limits.user.gpus" in user.hint
     site.run("alice", "-A", "vision", "--gres=gpu:a100:8", "-w", "gpu004")
     site.run("alice", "-A", "vision", "--gres=gpu:a100:2", "-w", "gpu002")
     listed = site.why(site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:8"), "TeamAtCeiling")
-    assert "vision holds 10 of the 16 GPUs" in listed.text
+    assert "vision already uses 10 of the 16 GPUs" in listed.text
     long = site.sbatch("carol", "-A", "ops", "--gres=gpu:a100:1", "--time=5:00:00")
     assert "limits.job.time" in site.why(long, "JobTimeLimit").hint
     site.clear()
@@ -218,7 +218,7 @@ def test_what_no_node_can_hold_never_starts(site: Site) -> None:
     for name in ("gpu", "gpu-lent"):
         site.control("update", f"PartitionName={name}", "MaxTime=02:00:00")
     long = site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:1", "--time=5:00:00")
-    assert "gives 2 h at most" in site.why(long, "TimeAbovePartition").text
+    assert "allows 2 h at most" in site.why(long, "TimeAbovePartition").text
     for name in ("gpu", "gpu-lent"):
         site.control("update", f"PartitionName={name}", "MaxTime=UNLIMITED")
     site.clear()
@@ -254,7 +254,7 @@ def test_room_and_turn(site: Site) -> None:
         user = {"speech": "bob", "ops": "carol", "data": "alice"}[account]
         site.run(user, "-A", account, "--gres=gpu:a100:4", "-w", node)
     within = site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:8")
-    assert "4 at most on one node" in site.why(within, "NotEnoughFree").text
+    assert "at most 4 on one node" in site.why(within, "NotEnoughFree").text
     site.clear()
     for user, account in (("bob", "speech"), ("alice", "vision"), ("alice", "data"), ("carol", "ops")):
         gpus = 6 if account == "ops" else 8
@@ -264,7 +264,7 @@ def test_room_and_turn(site: Site) -> None:
     second = site.sbatch("bob", "-A", "data", "--gres=gpu:a100:8", "--nice=2000000000")
     turn = site.why(second, "NotItsTurn")
     known = site.job(first)
-    assert known is not None and f"first ({known.id}) of alice" in turn.text
+    assert known is not None and f"first ({known.id}) by alice" in turn.text
     site.clear()
 
 
@@ -274,7 +274,7 @@ def test_dependencies_holds_and_times(site: Site) -> None:
     after = site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:1", f"--dependency=afterok:{before}")
     known = site.job(before)
     assert known is not None
-    assert f"before ({known.id}) of alice, which is running" in site.why(after, "AfterAnother").text
+    assert f"before ({known.id}, running) by alice" in site.why(after, "AfterAnother").text
     site.instance.run("scancel", before)
     never = site.why(after, "DependencyNeverMet")
     assert known.id in never.text and "dependency=" in never.hint
@@ -291,7 +291,7 @@ def test_a_dependency_of_fairways_own(site: Site) -> None:
     """Row 11."""
     first = site.submit("first", hold=True)
     second = site.submit("second", after=[first])
-    assert site.why_of(second, "AfterAnother").text == f"it comes after first ({first}), which is held"
+    assert site.why_of(second, "AfterAnother").text == f"The job starts after first ({first}, on hold)."
     site.clear()
 
 
@@ -300,7 +300,7 @@ def test_a_cluster_that_is_away(site: Site) -> None:
     site.instance.kill("slurmrestd")
     try:
         found = site.why_of(site.submit("sent-later"), "ClusterAway")
-        assert "hpc does not answer: " in found.text and "fairway get clusters" in found.hint
+        assert "Cluster hpc is unreachable: " in found.text and "fairway get clusters" in found.hint
     finally:
         site.instance.start("slurmrestd")
     until(lambda: site.client.clusters()[0].reason is None, 60, "the cluster's return")

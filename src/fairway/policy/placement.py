@@ -230,7 +230,7 @@ def _comparison(best: PlacementOption, others: Sequence[PlacementOption]) -> str
     other = others[0]
     both = f"{chosen}; {other.supply} {other.why}"
     if best.start < other.start:
-        return f"{both}. {best.supply} starts it sooner{_price_note(best, other)}"
+        return f"{both}. {best.supply} starts it sooner{_price_note(best, other, subject='')}"
     if best.queue < other.queue:
         queues = f"{best.queue:.1f} vs {other.queue:.1f} requested for each GPU"
         return (
@@ -242,13 +242,15 @@ def _comparison(best: PlacementOption, others: Sequence[PlacementOption]) -> str
     return f"{both}. Both are equal, and {best.supply} is first in the fleet file"
 
 
-def _price_note(best: PlacementOption, other: PlacementOption) -> str:
+def _price_note(best: PlacementOption, other: PlacementOption, subject: str | None = None) -> str:
+    """Compare the prices; `subject` is empty if the sentence is about the best one already."""
+    name = f"{best.supply} " if subject is None else subject
     prices = f"({best.price:.2f} vs {other.price:.2f} per GPU-hour)"
     if best.price == other.price:
         return f", at the same price of {best.price:.2f} per GPU-hour"
     if best.price < other.price:
-        return f", and {best.supply} is cheaper {prices}"
-    return f", but {best.supply} costs more {prices}"
+        return f", and {name}is cheaper {prices}"
+    return f", but {name}costs more {prices}"
 
 
 @dataclass(frozen=True, slots=True)

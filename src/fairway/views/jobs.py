@@ -273,9 +273,9 @@ def state_text(job: wire.Job) -> str:
         return f"{STATE_WORDS[job.state]}, untracked"
     if job.state in OPEN_JOBS:
         if job.desired_state == "cancel":
-            return f"{STATE_WORDS[job.state]}, cancelling"
+            return "cancelling"
         if job.desired_state == "hold" and job.state is not JobState.HELD:
-            return f"{STATE_WORDS[job.state]}, to be held"
+            return f"{STATE_WORDS[job.state]}, hold"
     return STATE_WORDS[job.state]
 
 

@@ -153,7 +153,7 @@ def test_a_guarantee_comes_back_only_from_what_teams_borrow() -> None:
     assert "on loan, which will be reclaimed now" in lent
     # held by jobs from before the policy, or of accounts that are no team: nothing takes them back
     held = choose(ask(spec(4), where, {"a": SupplyState(32, 1, lent=2)})).why
-    assert held.startswith("a has 1 of 32 GPUs free and jobs waiting for 0")
+    assert held.startswith("a has 1 of 32 GPUs free and 0 requested by waiting jobs")
 
 
 def test_a_user_at_the_limit_is_told_so() -> None:
@@ -178,7 +178,8 @@ def test_the_cheapest_on_a_tie_then_the_order_of_the_file() -> None:
     )
     stocks["b"] = stocks["c"] = SupplyState(32, 0, waiting=1)
     assert choose(ask(spec(4), where, stocks)).why == (
-        "a has 12 GPUs free and costs 2.00 per GPU-hour: the soonest of 3 pools that fit"
+        "a has 12 GPUs free; b has 0 of 32 GPUs free and 1 requested by waiting jobs. "
+        "a starts it sooner, but costs more (2.00 vs 1.00 per GPU-hour)"
     )
 
 
@@ -300,7 +301,7 @@ def test_the_hint_is_about_what_came_nearest() -> None:
         choose(ask(spec(GpuRequest(1, model="A100")), where))
     assert refused.value.hint == "submit it with  --tolerates spot"
     assert refused.value.message.startswith(
-        "no pool fits: a is spot, whose nodes may vanish; h has whole H100"
+        "no pool fits: a is spot capacity, whose nodes can be lost; h has whole H100"
     )
 
 

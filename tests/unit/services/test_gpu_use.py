@@ -313,7 +313,7 @@ async def test_a_job_that_is_over_is_summarized(ledger: Ledger, hand: Hand, loop
     found = await explained(ledger, job)
     assert summary_lines(found) == [
         "It held 2.0 GPU-hours, 4.00 USD. GPUs: engine busy 25 % of the time, 25 % in the last five minutes"
-        " read; at most 64 GiB of memory on one; 0.5 kWh."
+        " measured; at most 64 GiB of memory on one; 0.5 kWh."
     ]
     assert found.diagnosis is not None
     assert found.diagnosis.code == "CpuBound"

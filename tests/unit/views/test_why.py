@@ -174,7 +174,7 @@ def test_one_that_runs_or_is_over_says_where_and_when() -> None:
         and done.reasons == []
     )
     failed = told(job("failed", exit_code=3, reason="NonZeroExitCode"))
-    assert "failed 3 min ago with exit code 3; it ran 2 min" in failed.summary
+    assert "failed 3 min ago with exit code 3 after running for 2 min" in failed.summary
     assert [(r.text, r.hint) for r in failed.reasons] == [
         ("NonZeroExitCode", "what it printed:  fairway logs 8f3k")
     ]

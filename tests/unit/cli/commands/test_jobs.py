@@ -81,15 +81,15 @@ def test_jobs_in_every_state() -> None:
     assert (
         lines(group_jobs(shown, {}))
         == """\
-JOB   NAME   STATE             GPUS  POOL             TEAM  USER   AGE   RAN  NOTE
-0001  train  running              8  hpc-a100         nlp   alice  2 h  90 s
-0002  train  waiting              8  hpc-a100         nlp   alice  2 h     -  (Resources)
-0003  train  failed               8  hpc-a100         nlp   alice  2 h  60 s  attempt 2, exit code 3
-0004  train  done                 1  hpc-mig/1g.10gb  nlp   alice  2 h  60 s
-0005  train  refused              8  hpc-a100               alice  2 h     -  invalid partition
-0006  train  running, ends      2x8  hpc-a100         nlp   alice  2 h  90 s
-0007  train  running, to hold     8  (hpc)            nlp   -      2 h  90 s
-0008  train  queued               8  hpc-a100         nlp   alice  2 h     -"""
+JOB   NAME   STATE          GPUS  POOL             TEAM  USER   AGE   RAN  NOTE
+0001  train  running           8  hpc-a100         nlp   alice  2 h  90 s
+0002  train  waiting           8  hpc-a100         nlp   alice  2 h     -  (Resources)
+0003  train  failed            8  hpc-a100         nlp   alice  2 h  60 s  attempt 2, exit code 3
+0004  train  finished          1  hpc-mig/1g.10gb  nlp   alice  2 h  60 s
+0005  train  refused           8  hpc-a100               alice  2 h     -  invalid partition
+0006  train  cancelling      2x8  hpc-a100         nlp   alice  2 h  90 s
+0007  train  running, hold     8  (hpc)            nlp   -      2 h  90 s
+0008  train  queued            8  hpc-a100         nlp   alice  2 h     -"""
     )
     view = jobs_view(group_jobs(shown, {}), NOW, wide=False, filtered=False, more=False)
     assert view.alarming == {2, 4}
@@ -101,7 +101,7 @@ def test_an_array_is_one_line() -> None:
     assert [line.split()[:5] for line in lines(groups).split("\n")[1:]] == [
         ["000a", "train", "running", "8", "hpc-a100"],
         ["0004", "train", "x6", "2", "running,"],
-        ["0001", "train", "done", "8", "hpc-a100"],
+        ["0001", "train", "finished", "8", "hpc-a100"],
     ]
     counted = wire.TaskCounts(tasks=9000, counts={JobState.WAITING: 8999, JobState.FAILED: 1})
     (whole,) = group_jobs(tasks, {"0004": counted})
@@ -592,7 +592,7 @@ def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
         " 10 % of 8.0 GPU-hours idle, 25 % not measured" in text
     )
     silent = use(measured_gpu_seconds=0.0, idle_gpu_seconds=0.0, engine=None, latest=None)
-    assert use_text(Use.model_validate(silent)) == "not measured: nothing is known of what they did"
+    assert use_text(Use.model_validate(silent)) == "not measured"
 
 
 def advised(state: str = "done") -> dict[str, Any]:

@@ -274,7 +274,7 @@ async def _tampered(stage: Stage, part: ArchivedPart, ask: Callable[[], Awaitabl
     file = stage.folder / part.path
     kept = file.read_bytes()
     file.write_bytes(kept[:-20] + b"x" * 20)
-    with pytest.raises(ArchiveMissing, match="not what Fairway put there"):
+    with pytest.raises(ArchiveMissing, match="not what Fairway wrote"):
         await ask()
     file.unlink()
     with pytest.raises(ArchiveMissing, match="lacks an object"):

@@ -388,7 +388,7 @@ async def test_a_job_shows_its_attempts_its_events_and_what_it_cost(
     (row,) = await ledger.jobs.page(JobFilter())
     page = await get(viewer, f"/jobs/{format_job_id(row.id)}")
     assert "native-1" in page
-    assert "runs since" in page
+    assert "has been running for" in page
     assert "taken for another" in page
     assert page.count('class="taken"') >= 1  # the drawing, and its key
     assert page.count('class="held"') == 2
