@@ -344,11 +344,11 @@ class _PlacementCheck:
                     f"request {limit} or fewer:  {self._largest_request(limit)}",
                 )
         if limits.job_seconds is not None and seconds is not None and seconds > limits.job_seconds:
-            limit = duration_text(limits.job_seconds)
+            longest = duration_text(limits.job_seconds)
             return (
-                f"allows {limit} for one job of team {self.team.name}, and the request is for "
+                f"allows {longest} for one job of team {self.team.name}, and the request is for "
                 f"{duration_text(seconds)}",
-                f"request less time:  --time {limit}",
+                f"request less time:  --time {longest}",
             )
         return None
 
