@@ -176,10 +176,10 @@ def test_one_that_runs_or_is_over_says_where_and_when() -> None:
     failed = told(job("failed", exit_code=3, reason="NonZeroExitCode"))
     assert "failed 3 min ago with exit code 3 after running for 2 min" in failed.summary
     assert [(r.text, r.hint) for r in failed.reasons] == [
-        ("NonZeroExitCode", "what it printed:  fairway logs 8f3k")
+        ("NonZeroExitCode", "show its output:  fairway logs 8f3k")
     ]
     never = job("cancelled", started_at=None, attempts=[], code="DependencyFailed", reason="0001 failed")
-    assert told(never).summary.endswith("it never ran") and "--after ID:ended" in told(never).reasons[0].hint
+    assert told(never).summary.endswith("without having run") and "--after ID:ended" in told(never).reasons[0].hint
 
 
 @pytest.mark.parametrize("state", list(JobState))
