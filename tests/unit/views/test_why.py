@@ -179,7 +179,10 @@ def test_one_that_runs_or_is_over_says_where_and_when() -> None:
         ("NonZeroExitCode", "show its output:  fairway logs 8f3k")
     ]
     never = job("cancelled", started_at=None, attempts=[], code="DependencyFailed", reason="0001 failed")
-    assert told(never).summary.endswith("without having run") and "--after ID:ended" in told(never).reasons[0].hint
+    assert (
+        told(never).summary.endswith("without having run")
+        and "--after ID:ended" in told(never).reasons[0].hint
+    )
 
 
 @pytest.mark.parametrize("state", list(JobState))
