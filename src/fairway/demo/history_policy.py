@@ -30,7 +30,7 @@ def revisions(price_day: date, before: Amounts, now: Amounts, prometheus: str) -
     first = _replaced(
         second,
         {
-            f"price: {{ before: 1.90, {price_day}: 1.75 }} # cheaper since that day": "price: 1.90",
+            f"price: {{ before: 1.90, {price_day}: 1.75 }} # lower from this day on": "price: 1.90",
             "share: 60": "share: 50",
             "share: 40": "share: 50",
             "power: 9500": "power: 9000",
