@@ -26,10 +26,13 @@ from fairway.demo.history_use import past_uses
 from fairway.demo.jobs import DAY
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.seed import backfill, backfill_uses
+from fairway.ledger.connection import ConnectionLimits
+from fairway.ledger.seed import USES_SECONDS, backfill, backfill_uses
 
 Kind = Literal["progress", "simulated", "stored", "finished"]
 PARENT_GONE: Final = 3
+LIMITS: Final = ConnectionLimits(connections=2, call_seconds=USES_SECONDS, statement_seconds=USES_SECONDS)
+"""Nobody waits for single statements: on a busy machine an ANALYZE may take longer than a server allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def main() -> None:
     _report(Message("simulated", len(rows.jobs)))
 
     async def write(url: str) -> None:
-        ledger = await Ledger.connect(url)
+        ledger = await Ledger.connect(url, LIMITS)
         try:
             await backfill(ledger, rows, lambda part: _report(Message("progress", part)))
             _report(Message("stored"))
