@@ -46,14 +46,14 @@ def _make_plan(page: Page) -> None:
     text = field.input_value()
     field.fill(re.sub(r"share: (\d+)", lambda m: f"share: {int(m[1]) + 10}", text, count=1))
     page.get_by_role("button", name="Plan", exact=True).click()
-    page.get_by_text("Apply exactly this").wait_for()
+    page.get_by_text("Apply this plan").wait_for()
 
 
 def _make_faults(page: Page) -> None:
     field = page.get_by_label("Fleet file", exact=True)
     field.fill(field.input_value().replace("share:", "shares:", 2))
     page.get_by_role("button", name="Plan", exact=True).click()
-    page.get_by_text("to mend in the file").wait_for()
+    page.get_by_text("errors in the file").first.wait_for()
 
 
 ACTS: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {

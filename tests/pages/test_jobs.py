@@ -85,7 +85,7 @@ def test_a_job_appears_and_is_cancelled(visit: Visit, served: Served, client: Cl
     page.get_by_role("link", name="Cancel", exact=True).click()
     asked = page.get_by_role("dialog")
     expect(asked).to_contain_text("seen-at-once")
-    asked.get_by_role("button", name="Leave it").click()
+    asked.get_by_role("button", name="Go back").click()
     expect(asked).to_be_hidden()
     assert client.job(job.id).state.value not in ("cancelled", "failed")
     page.get_by_role("link", name="Cancel", exact=True).click()

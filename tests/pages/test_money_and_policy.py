@@ -46,8 +46,11 @@ def test_a_plan_is_made_and_kept(admin: Visitor) -> None:
     expect(answer).to_contain_text("1 change", timeout=30_000)
     expect(answer).to_contain_text("share")
     expect(answer).to_contain_text("fairway apply plan-")
+    answer.locator("summary", has_text="Apply…").click()
+    expect(answer.get_by_role("button", name=re.compile("^Apply plan-"))).to_be_visible()
+    expect(answer).to_contain_text("the apply is refused for it")
     with page.expect_download() as waiting:
-        answer.get_by_role("link", name=re.compile("^Keep plan-")).click()
+        answer.get_by_role("link", name=re.compile("^Download plan-")).click()
     kept = PlanFile.model_validate(json.loads(waiting.value.path().read_text()))
     assert kept.text == changed and kept.plan.changes > 0
     assert re.fullmatch(r"plan-[0-9a-f]{4}\.json", waiting.value.suggested_filename)
@@ -61,9 +64,14 @@ def test_a_fault_leads_to_its_line(admin: Visitor) -> None:
     at = next(i for i, line in enumerate(lines) if line.strip().startswith("share:"))
     lines[at] = lines[at].replace("share:", "shares:")
     field.fill("\n".join(lines))
+    check = page.locator("#check-answer")
+    expect(check).to_contain_text("1 error in the file")  # nobody has pressed Plan
+    expect(page.locator(".paint .row-error .lens")).to_contain_text("shares")
+    expect(check.locator("tr.added")).to_contain_text("shares:")
+    assert admin.faults_for_people() == []
     page.get_by_role("button", name="Plan", exact=True).click()
     answer = page.locator("#plan-answer")
-    expect(answer).to_contain_text("1 to mend in the file", timeout=30_000)
+    expect(answer).to_contain_text("1 error in the file", timeout=30_000)
     expect(answer).to_contain_text("hint:")
     answer.get_by_role("link", name=f"line {at + 1}").click()
     picked = field.evaluate("(e) => e.value.slice(e.selectionStart, e.selectionEnd)")
@@ -73,7 +81,7 @@ def test_a_fault_leads_to_its_line(admin: Visitor) -> None:
 def test_a_chosen_file_is_read_here(admin: Visitor) -> None:
     admin.open("/policy/plan")
     page = admin.page
-    page.get_by_label("or choose a file").set_input_files(
+    page.get_by_label("or upload a file").set_input_files(
         {"name": "fleet.yaml", "mimeType": "text/yaml", "buffer": b"name: chosen\n"}
     )
     expect(page.get_by_label("Fleet file", exact=True)).to_have_value("name: chosen\n")

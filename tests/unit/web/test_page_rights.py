@@ -48,10 +48,12 @@ PAGES: dict[str, Role | None] = {
     "GET /policy": Role.VIEWER,
     "GET /policy/revisions": Role.VIEWER,
     "GET /policy/revisions/{number}": Role.VIEWER,
+    "GET /policy/revisions/{number}/fleet.yaml": Role.VIEWER,
     "GET /policy/history": Role.VIEWER,
     "GET /policy/history/{number}": Role.VIEWER,
     "GET /policy/plan": Role.OPERATOR,
     "POST /policy/plan": Role.OPERATOR,
+    "POST /policy/check": Role.OPERATOR,
     "POST /policy/apply": Role.OPERATOR,
     "GET /server": Role.OPERATOR,
 }

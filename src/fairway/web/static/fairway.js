@@ -126,6 +126,10 @@
     if (event.key.length === 1 && pressed(event.key)) event.preventDefault();
   });
 
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+  });
+
   document.addEventListener("click", (event) => {
     if (event.target.closest("#search")) { if (openSearch()) event.preventDefault(); }
     else if (event.target.closest("#theme")) keep((root.dataset.theme = isDark() ? "light" : "dark"));

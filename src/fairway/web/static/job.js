@@ -34,7 +34,7 @@
     const said = document.createElement("p");
     said.className = "fault";
     said.setAttribute("role", "alert");
-    said.textContent = "The log could not be read just now. Load the page again to try once more.";
+    said.textContent = "The log could not be read. Reload the page to try again.";
     place.replaceChildren(said);
   };
   document.addEventListener("htmx:responseError", failed);

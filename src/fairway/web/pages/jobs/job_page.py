@@ -44,10 +44,13 @@ DESIRED_STATES: Final = {
 }
 _ACTIONS: Final = {desired: action for action, desired in DESIRED_STATES.items()}
 CONFIRMATIONS: Final = {
-    "cancel": ("Cancel", "It ends, and does not come back. What it holds is free again."),
-    "hold": ("Hold", "It stays in the queue and does not start until somebody releases it."),
-    "release": ("Release", "It may start as soon as there is room for it."),
-    "keep": ("Keep", "Idle rules leave it alone for four hours, or as long as the fleet file lets them."),
+    "cancel": ("Cancel", "The job is stopped and does not run again. Its GPUs become free for other jobs."),
+    "hold": ("Hold", "The job keeps its place in the queue and does not start until somebody releases it."),
+    "release": ("Release", "The job starts as soon as GPUs are free for it."),
+    "keep": (
+        "Keep",
+        "Idle rules do not apply to the job for four hours, or for the longest time the fleet file allows.",
+    ),
 }
 
 
@@ -143,7 +146,7 @@ async def _job_values(
         "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
         "diagnosis": advice.diagnosis,
         "right_size": advice.right_size,
-        "next": views.next_step(job),
+        "next": _next_step(job),
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),
         "pool": clean(views.pool_text(job)),
@@ -175,6 +178,12 @@ async def _job_values(
 def clean_lines(text: str) -> str:
     """Clean untrusted text, keeping its lines."""
     return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def _next_step(job: wire.JobDetail) -> str:
+    """Return what to do next, as far as the page has no button for it."""
+    text = f"{job.hint[:1].upper()}{job.hint[1:]}" if job.hint else views.idle_step(job) or ""
+    return clean(text)
 
 
 async def _use(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fairway.model.job import OPEN_JOBS, Ending, JobState
@@ -17,7 +17,25 @@ _MIN_WIDTH: Final = 0.3
 """Percent of the width: short attempts must remain visible."""
 _MIN_LABELLED_WIDTH: Final = 4.0
 _HEIGHT: Final = 48
+MAX_TICKS: Final = 6
+_TICK_MARGIN: Final = 6
+"""Percent of the width without labels at both ends, where the whole times are."""
+_STEPS: Final = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * n for n in (1, 2, 5, 10, 15, 30)),
+    *(3600 * n for n in (1, 2, 3, 6, 12)),
+    *(86_400 * n for n in (1, 2, 5, 10, 30, 60, 180)),
+)
+"""Seconds between labelled times."""
 _WENT_WRONG: Final = (Ending.FAILED, Ending.TIMED_OUT, Ending.NODE_LOST, Ending.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTick:
+    """A time with its label, in percent of the width."""
+
+    at: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +76,8 @@ class TimelineDrawing:
     """A description for screen readers."""
     left_out: int
     """The number of earlier attempts that are not drawn."""
+    ticks: tuple[TimeTick, ...] = ()
+    """Labelled times between start and end."""
 
 
 def draw_timeline(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
@@ -88,7 +108,24 @@ def draw_timeline(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
         max_devices,
         "; ".join(s.title for s in segments[-20:]) or "nothing yet",
         left_out,
+        time_ticks(start, end),
     )
+
+
+def time_ticks(start: datetime, end: datetime) -> tuple[TimeTick, ...]:
+    """Return round times between start and end, at most MAX_TICKS, away from both ends."""
+    seconds = (end - start).total_seconds()
+    step = next((s for s in _STEPS if seconds / s <= MAX_TICKS), None)
+    if step is None or seconds <= 0:
+        return ()
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%m-%d"
+    first = -(-int(start.timestamp()) // step) * step
+    found = []
+    for moment in range(first, int(end.timestamp()) + 1, step):
+        part = 100 * (moment - start.timestamp()) / seconds
+        if _TICK_MARGIN <= part <= 100 - _TICK_MARGIN:
+            found.append(TimeTick(round(part, 2), datetime.fromtimestamp(moment, UTC).strftime(form)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +141,17 @@ class _Scale:
         if end - start < timedelta(seconds=1):
             return []
         at, to = self.at(start), self.at(end)
-        verb = "backs off" if kind == "back-off" else "waits"
-        return [TimelineSegment(kind, at, max(to - at, _MIN_WIDTH), "", f"{verb} {duration(end - start)}")]
+        state = "waiting to retry" if kind == "back-off" else "waiting"
+        title = f"{state} for {duration(end - start)}"
+        return [TimelineSegment(kind, at, max(to - at, _MIN_WIDTH), "", title)]
 
     def run(self, attempt: wire.Attempt, now: datetime) -> TimelineSegment:
         end = attempt.ended_at or now
         at, to = self.at(attempt.started_at), self.at(end)
         width = max(to - at, _MIN_WIDTH)
         label = str(attempt.number) if width >= _MIN_LABELLED_WIDTH else ""
-        how = attempt.ending.value if attempt.ending else "runs"
-        title = f"attempt {attempt.number} {how}, {duration(end - attempt.started_at)}"
+        how = f"{attempt.ending.value} after" if attempt.ending else "running for"
+        title = f"attempt {attempt.number} {how} {duration(end - attempt.started_at)}"
         return TimelineSegment(_run_kind(attempt.ending), at, width, label, title)
 
     def held(self, attempt: wire.Attempt, max_devices: int, now: datetime) -> HeldSpan:

@@ -14,12 +14,13 @@ from fastapi.responses import RedirectResponse
 
 from fairway.api.auth import caller_of
 from fairway.api.load import RequestKind
-from fairway.ledger import Ledger, Revision
+from fairway.ledger import Ledger, Revision, Token
 from fairway.model.access import Role
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.policy import (
     apply_detail,
+    check_fleet_file,
     list_stopped,
     no_such_apply,
     plan_fleet_file,
@@ -34,6 +35,7 @@ from fairway.views.stopped import liveness_text, stopped_text
 from fairway.web.context import PageContext
 from fairway.web.pages.policy import view_model
 from fairway.web.pages.policy.file_diff import diff_lines, file_lines, without_passwords
+from fairway.web.render import HEADERS
 from fairway.web.sessions import PAGE, PAGE_OPERATOR, form_of, page_allow
 from fairway.wire import policy as wire
 
@@ -54,6 +56,7 @@ def add_policy_pages(site: PageContext) -> None:
     _add_revisions(site)
     _add_history(site)
     _add_plan(site)
+    _add_check(site)
     _add_apply(site)
 
 
@@ -110,13 +113,7 @@ def _add_revisions(site: PageContext) -> None:
     async def show_revision(request: Request, number: int) -> Response:
         """Compare one revision with the file that was applied last; operators may plan it."""
         caller = caller_of(request)
-        if not sees_all(caller):
-            raise RequestError(
-                ErrorKind.FORBIDDEN,
-                "FleetFileNotShown",
-                "the fleet file has what every team may spend: operators and viewers alone read it",
-                "what holds for your teams:  /teams",
-            )
+        _require_sees_file(caller)
         file, applied = await find_revision(ledger, number), await find_revision(ledger, None)
         before, after = applied.text if applied else "", file.text if file else ""
         values = {
@@ -126,6 +123,25 @@ def _add_revisions(site: PageContext) -> None:
             "may_plan": caller.role.may(Role.OPERATOR),
         }
         return pages.show(request, "policy_revision.html", values | _FORMATTERS)
+
+    @site.app.get("/policy/revisions/{number}/fleet.yaml", dependencies=PAGE, include_in_schema=False)
+    async def download_revision(request: Request, number: int) -> Response:
+        """Download the text of one revision."""
+        _require_sees_file(caller_of(request))
+        file = await find_revision(ledger, number)
+        headers = HEADERS | {"Content-Disposition": f'attachment; filename="fleet-{number}.yaml"'}
+        text = without_passwords(file.text) if file else ""
+        return Response(text, media_type="text/yaml; charset=utf-8", headers=headers)
+
+
+def _require_sees_file(caller: Token) -> None:
+    if not sees_all(caller):
+        raise RequestError(
+            ErrorKind.FORBIDDEN,
+            "FleetFileNotShown",
+            "the fleet file contains the budgets of all teams: viewers, operators and admins may read it",
+            "see the guarantees and limits of your teams at  /teams",
+        )
 
 
 def _add_history(site: PageContext) -> None:
@@ -172,10 +188,12 @@ def _add_plan(site: PageContext) -> None:
 
     @site.app.get("/policy/plan", dependencies=PAGE_OPERATOR, include_in_schema=False)
     async def ask_plan(request: Request) -> Response:
-        """Show the form, prefilled with the newest file."""
+        """Show the editor with the newest file."""
         newest = await site.ledger.revisions.newest()
         text = without_passwords(newest.text) if newest else ""
-        return pages.show(request, "policy_plan.html", _NO_PLAN | _FORMATTERS | {"text": text})
+        return pages.show(
+            request, "policy_plan.html", _NO_PLAN | _FORMATTERS | {"text": text, "base": newest}
+        )
 
     @site.app.post(
         "/policy/plan",
@@ -187,6 +205,34 @@ def _add_plan(site: PageContext) -> None:
         text, revision = await _posted_file(site, request)
         values = _NO_PLAN | _FORMATTERS | {"text": text, "revision": revision}
         return pages.show(request, "policy_plan.html", values | await _plan_values(site, request, text))
+
+
+def _add_check(site: PageContext) -> None:
+    @site.app.post("/policy/check", dependencies=OPERATOR_WITH_FLEET, include_in_schema=False)
+    async def check_file(request: Request) -> Response:
+        """Show the errors of a file while it is edited, and how it differs from the newest revision."""
+        text = (await form_of(request)).get("fleet", "").replace("\r\n", "\n")
+        values = await _check_values(site, text)
+        return site.pages.show(
+            request, "policy_plan.html", _NO_PLAN | _FORMATTERS | values, part="check-answer"
+        )
+
+
+async def _check_values(site: PageContext, text: str) -> dict[str, object]:
+    """Check the text as `fairway check` does; no cluster is asked."""
+    if not text.strip() or len(text) > wire.MAX_FLEET_CHARACTERS:
+        return {"text": text, "refused": _file_too_large() if text.strip() else _empty_file()}
+    newest = await site.ledger.revisions.newest()
+    report = await check_fleet_file(site.policy, wire.PlanRequest(fleet=text, source=_SOURCE))
+    before = newest.text if newest else ""
+    return {
+        "text": text,
+        "checked": True,
+        "faults": [convert.file_fault(fault) for fault in report.faults],
+        "base": newest,
+        "diff": await asyncio.to_thread(diff_lines, before, text),
+        "unchanged": without_passwords(before) == text,
+    }
 
 
 def _add_apply(site: PageContext) -> None:
@@ -250,6 +296,7 @@ async def _plan_values(site: PageContext, request: Request, text: str) -> dict[s
     objections = [(c.cluster, o) for c in plan.clusters for o in c.objections]
     return {
         "plan": plan,
+        "changed_clusters": [c.cluster for c in plan.clusters if c.changes],
         "said": view_model.diff_by_team(plan.diff),
         "touched": formats.affected_jobs(plan.clusters),
         "notices": [
@@ -282,7 +329,7 @@ async def _files_around(ledger: Ledger, detail: wire.ApplyDetail) -> tuple[Revis
 
 def _empty_file() -> RequestError:
     return RequestError(
-        ErrorKind.INVALID, "EmptyFile", "there is no fleet file", "paste one, or choose a file"
+        ErrorKind.INVALID, "EmptyFile", "the fleet file is empty", "paste a fleet file, or upload one"
     )
 
 
@@ -314,6 +361,11 @@ _FORMATTERS: Final[dict[str, object]] = {
 """Functions that format plans and applies in templates, shared with the CLI."""
 _NO_PLAN: Final[dict[str, object]] = {
     "plan": None,
+    "checked": False,
+    "base": None,
+    "diff": [],
+    "unchanged": True,
+    "changed_clusters": [],
     "faults": [],
     "refused": None,
     "said": [],

@@ -21,7 +21,7 @@ from fairway.model.price import Commitment, PricePoint, PriceStep, Pricing
 from fairway.model.usage import HeldDevices
 from fairway.web.pages.jobs.log_page import SHOWN_BYTES, last_part, printable
 from fairway.web.pages.jobs.query import JobQuery
-from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
+from fairway.web.pages.jobs.timeline import draw_timeline, time_ticks, waiting_times
 from fairway.wire import jobs as wire
 from tests.unit.web.conftest import FLEET
 
@@ -234,6 +234,23 @@ def test_a_slice_costs_its_part_and_a_line_says_about_the_same() -> None:
     own = replace(pool, pricing=Pricing(slices={SliceName("1g.10gb"): Decimal("0.30")}))
     assert cost(own, [held(10, 0, 1)], "1g.10gb") == (Decimal("3.00"), False)
     assert estimate_cost(FLEET, own, SliceName("1g.10gb"), 36000, NOW) == Decimal("3.00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "labels"),
+    [
+        (0, []),
+        (4, ["12:00:01", "12:00:02", "12:00:03"]),
+        (290, ["12:01", "12:02", "12:03", "12:04"]),
+        (5 * 3600, ["13:00", "14:00", "15:00", "16:00"]),
+        (4 * 86_400, ["11-16", "11-17", "11-18", "11-19"]),
+    ],
+)
+def test_a_timeline_has_round_times_between_its_ends(seconds: int, labels: list[str]) -> None:
+    ticks = time_ticks(NOW, NOW + timedelta(seconds=seconds))
+    assert [t.label for t in ticks] == labels
+    assert all(6 <= t.at <= 94 for t in ticks)
+    assert time_ticks(NOW, NOW + timedelta(days=3000)) == ()
 
 
 def test_a_column_sorts_the_other_way_when_it_is_chosen_again() -> None:

@@ -74,7 +74,7 @@ async def plan(client: httpx2.AsyncClient, text: str, **headers: str) -> httpx2.
 async def test_before_anything_was_applied(viewer: httpx2.AsyncClient) -> None:
     page = seen(await opened(viewer, "/policy"))
     assert "nothing applied yet" in page
-    assert "Nothing was changed by hand." in page
+    assert "No drift: the clusters match" in page
     assert "Nothing was applied yet. See what would be: fairway plan -f fleet.yaml" in page
     assert "The fleet file, revision 1" in page
     assert "Nothing was applied yet" in seen(await opened(viewer, "/policy/history"))
@@ -153,7 +153,7 @@ async def test_drift_and_interventions(viewer: httpx2.AsyncClient, ledger: Ledge
     assert "account research" in page and "share 60 95" in page and "there gone" in page
     assert "&lt;b&gt;mallory" in html and "<b>mallory" not in html
     assert "scontrol requeue 17" in page and "product waits" in page
-    assert "Nothing was changed by hand" not in page
+    assert "No drift" not in page
 
 
 async def test_one_apply(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -253,28 +253,51 @@ async def test_what_is_taken_from_a_cluster_is_on_the_page_unless_a_removal_says
 async def test_nothing_to_plan(operator: httpx2.AsyncClient, memory: Memory) -> None:
     memory.objects["hpc"] = [FoundObject(ObjectKey("account", "product"), {"share": 1}, ours=False)]
     page = seen((await plan(operator, FLEET)).text)
-    assert "In the way, without Fairway's mark: account product" in page.replace("&#39;", "'")
+    assert "exist already and are not managed by Fairway: account product" in page
     assert "Refused: " in page
-    assert "Apply exactly this" not in page
+    assert "Apply this plan" not in page
 
 
 async def test_a_cluster_that_does_not_answer(operator: httpx2.AsyncClient, memory: Memory) -> None:
     memory.lost = {"hpc"}
     page = seen((await plan(operator, FLEET)).text)
     assert "hpc has no plan: hpc is off" in page and "hint: turn it on" in page
-    assert "Apply exactly this" not in page
+    assert "Apply this plan" not in page
 
 
 async def test_faults_with_their_lines(operator: httpx2.AsyncClient) -> None:
     html = (await plan(operator, RAISED.replace("share: 70", "shares: 70"))).text
     line = next(i for i, text in enumerate(RAISED.splitlines(), 1) if "share: 70" in text)
     assert f'data-line="{line}"' in html
-    assert "1 to mend in the file" in html and "hint:" in html
-    assert "Apply exactly this" not in html
+    assert "1 error in the file" in html and "hint:" in html
+    assert "Apply this plan" not in html
+
+
+async def test_a_file_is_checked_and_compared_while_it_is_edited(
+    operator: httpx2.AsyncClient, ledger: Ledger, memory: Memory
+) -> None:
+    memory.lost = {"hpc"}  # no cluster is asked
+    csrf = await csrf_of(operator)
+
+    async def check(text: str) -> str:
+        answer = await operator.post("/policy/check", data={"csrf": csrf, "fleet": text})
+        assert answer.status_code == 200 and "<html" not in answer.text
+        return answer.text
+
+    assert "The file is valid" in await check(FLEET) and "Same as revision 1" in await check(FLEET)
+    changed = await check(RAISED)
+    assert "Differences from revision 1" in changed
+    assert re.search(r'<tr class="added">.*?share: 70', changed, re.DOTALL)
+    wrong = await check(RAISED.replace("share: 70", "shares: 70"))
+    line = next(i for i, text in enumerate(RAISED.splitlines(), 1) if "share: 70" in text)
+    assert f'data-fault="{line}" data-severity="error" data-message="' in wrong
+    assert "1 error in the file" in wrong
+    assert "The fleet file is empty" in await check(" ")
+    assert len(await ledger.applies.page()) == 0
 
 
 async def test_an_empty_file(operator: httpx2.AsyncClient) -> None:
-    assert "there is no fleet file" in (await plan(operator, "  ")).text
+    assert "the fleet file is empty" in (await plan(operator, "  ")).text
 
 
 async def test_only_an_admin_says_where_a_cluster_is(
@@ -282,7 +305,7 @@ async def test_only_an_admin_says_where_a_cluster_is(
 ) -> None:
     elsewhere = FLEET.replace("hpc.example", "evil.example")
     refused = seen((await plan(operator, elsewhere)).text)
-    assert "hpc is reached in another way" in refused and "Apply exactly this" not in refused
+    assert "hpc is reached in another way" in refused and "Apply this plan" not in refused
     assert "On the clusters" in seen((await plan(admin, elsewhere)).text)
 
 
@@ -326,7 +349,12 @@ async def test_an_old_revision_is_compared_planned_and_applied(
     listed = seen(await opened(operator, "/policy/revisions"))
     assert "Revisions of the fleet file" in listed and "hpc" in listed
     page = await opened(operator, "/policy/revisions/1")
-    assert "revision 2 → 1" in seen(page) and "share: 70" in page and "share: 60" in page
+    assert "Differences from the applied revision 2" in seen(page)
+    assert "Plan this revision" in page
+    file = await operator.get("/policy/revisions/1/fleet.yaml")
+    assert file.text == FLEET and 'filename="fleet-1.yaml"' in file.headers["content-disposition"]
+    assert 'data-copy="/policy/revisions/1/fleet.yaml"' in page
+    assert "share: 70" in page and "share: 60" in page
     csrf = await csrf_of(operator)
     planned = await operator.post("/policy/plan", data={"csrf": csrf, "revision": "1"})
     marks = re.search(r'name="fingerprints" value="([^"]+)"', planned.text)
