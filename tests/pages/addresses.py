@@ -50,6 +50,7 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "team": lambda served: f"/teams/{served.ask('/v1/teams')['items'][0]['name']}",
     "jobs": lambda _: "/jobs",
     "jobs-none": lambda _: "/jobs?q=no-job-is-called-so",
+    "job-new": lambda _: "/jobs/new",
     "job-running": _job("running"),
     "job-waiting": _job("waiting"),
     "job-done": _job("done"),

@@ -34,6 +34,8 @@ PAGES: dict[str, Role | None] = {
     "GET /jobs": Role.VIEWER,
     "GET /jobs/export.csv": Role.VIEWER,
     "POST /jobs/change": Role.MEMBER,
+    "GET /jobs/new": Role.MEMBER,
+    "POST /jobs/new": Role.MEMBER,
     "GET /jobs/{id}": Role.VIEWER,
     "GET /jobs/{id}/log": Role.VIEWER,
     "GET /jobs/{id}/log/download": Role.VIEWER,

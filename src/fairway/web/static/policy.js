@@ -131,5 +131,5 @@
     field.scrollTop = Math.max(0, (line - 4) * parseFloat(getComputedStyle(field).lineHeight));
   });
 
-  if (editor()) paint();
+  if (editor()) readFaults(document);
 })();

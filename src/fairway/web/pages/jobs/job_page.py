@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from fairway.api.auth import caller_of
 from fairway.ledger import Token
 from fairway.ledger.records.jobs import DesiredState, JobDetail, JobRow
-from fairway.model.access import JobPermission
+from fairway.model.access import JobPermission, Role
 from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
@@ -163,6 +163,7 @@ async def _job_values(
         "cost": job.cost,
         "after": await job_services.dependencies_of(site.ledger, job),
         "readable": readable,
+        "may_clone": readable and found.spec is not None and person.role.may(Role.MEMBER),
         "refusal": "" if readable else forbidden_jobs(person, JobPermission.READ, [row]).hint,
         "release_refusal": clean(refusal),
         "deeds": [

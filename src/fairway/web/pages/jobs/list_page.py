@@ -20,7 +20,7 @@ from fairway.services.jobs import explain_jobs
 from fairway.services.rights import Person, person_of
 from fairway.views.cost_records import csv_text
 from fairway.web.context import PageContext
-from fairway.web.pages.jobs import bulk_page, job_page
+from fairway.web.pages.jobs import bulk_page, job_page, submit_page
 from fairway.web.pages.jobs.query import AGES, STATE_WORDS, STATES, JobQuery
 from fairway.web.pages.jobs.rows import COLUMNS, JobListRow, job_record, job_row
 from fairway.web.render import HEADERS, is_part
@@ -110,6 +110,7 @@ def add_job_pages(site: PageContext) -> None:
         )
 
     bulk_page.add_bulk_page(site)
+    submit_page.add_submit_page(site)
     job_page.add_job_page(site)
 
 

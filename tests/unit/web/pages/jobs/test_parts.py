@@ -150,7 +150,7 @@ def test_a_life_is_drawn_to_scale() -> None:
         (80, 20, 0, 48),
     ]
     assert [w.total_seconds() / 3600 for w in waiting_times(lived)] == [2, 1, 2]
-    assert "attempt 1 preempted, 2 h" in drawn.description
+    assert "attempt 1 preempted after 2 h" in drawn.description
 
 
 def test_what_never_was_is_not_drawn_and_what_waits_is() -> None:

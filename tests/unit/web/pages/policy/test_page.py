@@ -75,9 +75,9 @@ async def test_before_anything_was_applied(viewer: httpx2.AsyncClient) -> None:
     page = seen(await opened(viewer, "/policy"))
     assert "nothing applied yet" in page
     assert "No drift: the clusters match" in page
-    assert "Nothing was applied yet. See what would be: fairway plan -f fleet.yaml" in page
-    assert "The fleet file, revision 1" in page
-    assert "Nothing was applied yet" in seen(await opened(viewer, "/policy/history"))
+    assert "Nothing has been applied yet. Plan a change" in page
+    assert "Fleet file, revision 1" in page
+    assert "Nothing has been applied yet" in seen(await opened(viewer, "/policy/history"))
 
 
 async def test_the_file_as_applied(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -103,7 +103,7 @@ async def test_the_file_is_not_for_members(
         for path in ("/policy", "/policy?revision=1", f"/policy/history/{number}"):
             page = await opened(one, path)
             assert "share: 70" not in seen(page) and "share:" not in page
-        assert "every team may spend" in seen(await opened(one, "/policy"))
+        assert "the budgets of all teams" in seen(await opened(one, "/policy"))
 
 
 async def test_clusters_at_different_revisions(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -163,12 +163,12 @@ async def test_one_apply(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
     page = seen(html)
     assert "done, 1 of 1 change made" in page
     assert re.search(r"research.*share 60 → 70", page)
-    assert "1 object: 1 changed, as hpc calls them" in page and "account research" in page
+    assert "1 object: 1 changed on hpc" in page and "account research" in page
     removed = re.search(r'<tr class="removed">(.*?)</tr>', html, re.DOTALL)
     added = re.search(r'<tr class="added">(.*?)</tr>', html, re.DOTALL)
     assert removed and "−" in removed[1] and "share: 60" in removed[1]
     assert added and ">+<" in added[1] and "share: 70" in added[1]
-    assert "In the file: revision 1 → 2" in page
+    assert "Changes in the file: revision 1 → 2" in page
 
 
 async def test_the_first_apply_and_one_that_failed(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -177,7 +177,7 @@ async def test_the_first_apply_and_one_that_failed(viewer: httpx2.AsyncClient, l
     assert "stopped, 0 of 1 change made" in page
     assert "Unreachable: hpc is off" in page and "hint: turn it on" in page
     assert "not made" in page
-    assert "It is the first that was applied" in page
+    assert "This is the first file that was applied" in page
     listed = seen(await opened(viewer, "/policy/history"))
     assert "failed" in listed and "hpc is off" in listed
 
@@ -197,7 +197,9 @@ async def test_history_by_cluster_and_page(
     assert f"before={numbers[1]}&amp;cluster=hpc" in first
     rest = await opened(viewer, f"/policy/history?cluster=hpc&before={numbers[1]}")
     assert re.findall(r'id="apply-(\d+)-hpc"', rest) == [str(numbers[0])]
-    assert "Nothing was applied to dream yet" in seen(await opened(viewer, "/policy/history?cluster=dream"))
+    assert "Nothing has been applied to dream yet" in seen(
+        await opened(viewer, "/policy/history?cluster=dream")
+    )
 
 
 async def test_a_live_part_alone(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -376,7 +378,7 @@ async def test_removals_come_first_and_are_confirmed_on_the_page(
     words = seen(planned.text)
     assert (
         "removes cluster dream: not used in the last 30 days; pool dream-a100" in words
-        and "Type the names of what goes" in words
+        and "Type the names of everything that is removed" in words
     )
     form = {"csrf": await csrf_of(operator), "fleet": WITHOUT_DREAM, "fingerprints": '{"hpc": "f"}'}
     refused = await operator.post("/policy/apply", data=form, follow_redirects=False)
