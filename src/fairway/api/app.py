@@ -22,6 +22,7 @@ from fairway.api.routes import jobs as job_routes
 from fairway.api.routes import policy as policy_routes
 from fairway.api.routes import use as use_routes
 from fairway.api.routes.gpu_health import add_gpu_health_routes
+from fairway.api.routes.logins import add_login_routes
 from fairway.ledger import Ledger
 from fairway.services.alerts import AlertServices
 from fairway.services.cost_queries import CostQueries
@@ -73,6 +74,7 @@ def create_app(
     cost_routes.add_price_routes(app, costs)
     alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)
+    add_login_routes(app, ledger)
     fleet_routes.add_status_routes(app, ledger, fleets, registry)
     require_rules(app)
     app.state.queues = RequestQueues(registry)

@@ -33,14 +33,36 @@ _MAX_LOOK_UPS: Final = 3
 """Unknown tokens that are looked up at once, which leaves most of a server's connections to others."""
 
 
-class WrongTokenLimiter:
-    """A leaky bucket of wrong tokens for each address, in bounded memory."""
+class AddressLimiter:
+    """A leaky bucket for each client address, in bounded memory."""
 
-    def __init__(self, max_attempts: int = MAX_ATTEMPTS, clock: Callable[[], float] = time.monotonic) -> None:
-        self.max_attempts = max_attempts
+    def __init__(
+        self, max_level: float, each_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Admit a burst of `max_level`, and one more after each `each_seconds`."""
+        self._max_level = max_level
+        self._each_seconds = each_seconds
         self._clock = clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """The level of each address's bucket, and the time of that level."""
+
+    def admits(self, client: tuple[str, int] | None) -> bool:
+        """Count one more of an address. Returns whether there were not too many before."""
+        address, now = address_of(client), self._clock()
+        last, at = self._levels.get(address, (0.0, 0.0))
+        level = max(0.0, last - (now - at) / self._each_seconds)
+        self._levels[address] = (min(level, self._max_level) + 1, now)
+        self._levels.move_to_end(address)
+        if len(self._levels) > _MAX_ADDRESSES:
+            self._levels.popitem(last=False)
+        return level < self._max_level
+
+
+class WrongTokenLimiter:
+    """Bounds the wrong tokens of each address."""
+
+    def __init__(self, max_attempts: int = MAX_ATTEMPTS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._wrong = AddressLimiter(max_attempts, EACH_SECONDS, clock)
         self._valid: OrderedDict[bytes, None] = OrderedDict()
         self._look_ups = asyncio.Semaphore(_MAX_LOOK_UPS)
 
@@ -50,13 +72,7 @@ class WrongTokenLimiter:
 
     def record_wrong(self, client: tuple[str, int] | None) -> None:
         """Record a wrong token. Raises ApiError if the address sent too many."""
-        address = address_of(client)
-        level = self._level(address)
-        self._levels[address] = (min(level + 1, self.max_attempts + EACH_SECONDS), self._clock())
-        self._levels.move_to_end(address)
-        if len(self._levels) > _MAX_ADDRESSES:
-            self._levels.popitem(last=False)
-        if level >= self.max_attempts:
+        if not self._wrong.admits(client):
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "TooManyWrongTokens",
@@ -71,10 +87,6 @@ class WrongTokenLimiter:
         self._valid.move_to_end(digest)
         if len(self._valid) > _MAX_VALID:
             self._valid.popitem(last=False)
-
-    def _level(self, address: str) -> float:
-        wrong, at = self._levels.get(address, (0.0, 0.0))
-        return max(0.0, wrong - (self._clock() - at) / EACH_SECONDS)
 
 
 class OpenRequests:

@@ -42,6 +42,8 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "keep": CommandEntry("Exempt jobs from idle rules for some time.", "jobs_change"),
     "leave": CommandEntry("Restore a cluster to its state before Fairway."),
     "ledger": CommandEntry("Migrate the database and create the first admin."),
+    "login": CommandEntry("Sign in to a server with your organisation's account."),
+    "logout": CommandEntry("Sign out and revoke the token of this machine.", "login"),
     "logs": CommandEntry("Print the output of a job."),
     "plan": CommandEntry("Show what a fleet file would change on each cluster."),
     "price": CommandEntry("Show, compute and import GPU prices."),
@@ -82,7 +84,19 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "release-all",
     ),
     "Money": ("report", "export", "price"),
-    "Admin": ("demo", "context", "completion", "server", "ledger", "token", "session", "version", "help"),
+    "Admin": (
+        "demo",
+        "login",
+        "logout",
+        "context",
+        "completion",
+        "server",
+        "ledger",
+        "token",
+        "session",
+        "version",
+        "help",
+    ),
 }
 """The sections of `fairway --help`; a test finds every command in one of them."""
 

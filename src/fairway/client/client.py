@@ -28,6 +28,7 @@ from fairway.wire import fleet as fleet_wire
 from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
+from fairway.wire import logins as login_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import Item, Page
 
@@ -120,6 +121,18 @@ class Client:
     def revoke_token(self, name: str) -> fleet_wire.Token:
         """Revoke a token."""
         return self._send(requests.revoke_token(name))
+
+    def begin_login(self, challenge: str, host: str, port: int | None) -> login_wire.Login:
+        """Begin a sign-in that a person confirms in a browser; `port` is where this machine listens."""
+        return self._send(requests.begin_login(challenge, host, port))
+
+    def redeem_login(self, verifier: str, code: str | None = None) -> login_wire.LoginResult:
+        """Return the token of a sign-in that was confirmed; until then a result without one."""
+        return self._send(requests.redeem_login(verifier, code))
+
+    def log_out(self) -> fleet_wire.Token:
+        """Revoke the token of this client, if `fairway login` created it."""
+        return self._send(requests.log_out())
 
     def sessions(self, user: str | None = None) -> ItemList[fleet_wire.Session]:
         """Return who is signed in to the pages."""

@@ -24,6 +24,7 @@ from fairway.wire import fleet as fleet_wire
 from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
+from fairway.wire import logins as login_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import MAX_PER_PAGE, Page
 
@@ -280,6 +281,23 @@ def create_token(
         expires_in_seconds=expires_in_seconds,
     )
     return ApiRequest("POST", "/v1/tokens", fleet_wire.MadeToken, body=body)
+
+
+def begin_login(challenge: str, host: str, port: int | None) -> ApiRequest[login_wire.Login]:
+    """Begin a sign-in that a person confirms in a browser."""
+    body = _validated(login_wire.NewLogin, "fairway login --help", challenge=challenge, host=host, port=port)
+    return ApiRequest("POST", "/v1/logins", login_wire.Login, body=body)
+
+
+def redeem_login(verifier: str, code: str | None) -> ApiRequest[login_wire.LoginResult]:
+    """Request the token of a sign-in that was confirmed."""
+    body = _validated(login_wire.LoginRedemption, "fairway login --help", verifier=verifier, code=code)
+    return ApiRequest("POST", "/v1/logins/redeem", login_wire.LoginResult, body=body)
+
+
+def log_out() -> ApiRequest[fleet_wire.Token]:
+    """Revoke the token of this client."""
+    return ApiRequest("POST", "/v1/logout", fleet_wire.Token)
 
 
 def sessions(user: str | None) -> ApiRequest[Page[fleet_wire.Session]]:

@@ -8,6 +8,8 @@ of its own.
 
 from __future__ import annotations
 
+from fairway.ledger.access.logins import BY_LOGIN, LOGIN_SECONDS
+from fairway.ledger.access.sessions import BY_SIGN_IN
 from fairway.ledger.change_feed import Topic
 from fairway.ledger.errors import (
     ArchiveMissing,
@@ -27,6 +29,7 @@ from fairway.ledger.errors import (
     MonthOpen,
     ObservationRefused,
     TokenNameTaken,
+    TooManyLogins,
 )
 from fairway.ledger.leases import FLEET
 from fairway.ledger.ledger import FencedTransaction, Ledger
@@ -42,8 +45,10 @@ from fairway.ledger.records.costs import (
     UsageView,
 )
 from fairway.ledger.records.fleet import (
+    AllowedLogin,
     ClusterState,
     Lease,
+    LoginRequest,
     NodeState,
     PoolState,
     Revision,
@@ -65,7 +70,11 @@ from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.policy.drift import DriftEntry
 
 __all__ = [
+    "BY_LOGIN",
+    "BY_SIGN_IN",
     "FLEET",
+    "LOGIN_SECONDS",
+    "AllowedLogin",
     "Apply",
     "ApplyCluster",
     "ApplyKind",
@@ -102,6 +111,7 @@ __all__ = [
     "LedgerNotMigrated",
     "LedgerRefused",
     "LedgerUnreachable",
+    "LoginRequest",
     "MeteredBatch",
     "MirrorResult",
     "MonthClosed",
@@ -119,6 +129,7 @@ __all__ = [
     "TeamUsage",
     "Token",
     "TokenNameTaken",
+    "TooManyLogins",
     "Topic",
     "UsageFilter",
     "UsageView",

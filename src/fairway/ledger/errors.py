@@ -45,6 +45,10 @@ class TokenNameTaken(PermanentError):
     """A token of that name exists or existed."""
 
 
+class TooManyLogins(PermanentError):
+    """Too many sign-ins of the command line are in progress."""
+
+
 class LastAdmin(PermanentError):
     """This is the last admin token: without it nobody could create another. It was not revoked."""
 

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import leases, migrate
+from fairway.ledger.access.logins import LoginStore
 from fairway.ledger.access.sessions import SessionStore
 from fairway.ledger.access.tokens import TokenStore
 from fairway.ledger.change_feed import ChangeFeed
@@ -102,6 +103,7 @@ class Ledger:
         self.idle: Final = IdleStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
+        self.logins: Final = LoginStore(connections)
         self.leases: Final = LeaseStore(connections)
         self.change_feed: Final = ChangeFeed(connections)
 

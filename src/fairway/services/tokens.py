@@ -82,5 +82,6 @@ async def list_sessions(ledger: Ledger, user: str | None) -> list[wire.Session]:
 
 
 async def revoke_sessions(ledger: Ledger, user: str) -> wire.EndedSessions:
-    """End every session of a user at once. Ending none is not an error."""
-    return wire.EndedSessions(user=user, ended=await ledger.sessions.end_all(UserName(user)))
+    """End every session of a user at once, and revoke the tokens of `fairway login`. None is not an error."""
+    tokens = await ledger.logins.revoke(user=UserName(user))
+    return wire.EndedSessions(user=user, ended=await ledger.sessions.end_all(UserName(user)), tokens=tokens)

@@ -11,7 +11,7 @@ from fairway.services.jobs import JobServices
 from fairway.services.policy import PolicyServices
 from fairway.settings import Settings
 from fairway.web import live
-from fairway.web.auth import oidc_pages, sign_in
+from fairway.web.auth import login_pages, oidc_pages, sign_in
 from fairway.web.context import PageContext
 from fairway.web.pages.cost import page as cost_page
 from fairway.web.pages.fleet import page as fleet_page
@@ -58,6 +58,7 @@ def add_pages(
         static.add_route(app)
         sign_in.add_sign_in(site)
         oidc_pages.add_oidc(site)
+        login_pages.add_login_pages(site)
         live.add_live(app, ledger)
         fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
         uses = UseViews(ledger, fleets)

@@ -234,6 +234,7 @@ class EndedSessions(Wire):
 
     user: str
     ended: int
+    tokens: int = Field(default=0, description="tokens of `fairway login` that were revoked")
 
 
 class Loop(Wire):

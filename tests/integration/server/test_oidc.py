@@ -17,12 +17,13 @@ from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOB_SERVICES
+from fairway.client.login import LoginSecret
 from fairway.ledger import Ledger
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings, read_settings
 from fairway.web.app import add_pages
 from fairway.web.auth import oidc_provider, oidc_token
-from fairway.web.sessions import COOKIE
+from fairway.web.sessions import COOKIE, csrf_of
 from lab.oidc import OidcProvider, Setting, has_node
 from tests.contract.driver import absent
 from tests.unit.api.conftest import build_policy_services
@@ -354,3 +355,27 @@ async def test_an_issuer_by_another_name(server: Callable[..., FastAPI], provide
     app = server(oidc_issuer=provider.issuer.replace("127.0.0.1", "localhost"))
     async with browser(app) as client:
         await refused(client, "/sign-in/oidc", "OidcMisconfigured")
+
+
+async def test_the_command_line_signs_in(server: Callable[..., FastAPI]) -> None:
+    """The whole way of `fairway login`: sign-in page, provider, confirmation, token; and out again."""
+    app = server()
+    async with browser(app) as line, browser(app) as person:
+        secret = LoginSecret.new()
+        request = (await line.post("/v1/logins", json={"challenge": secret.challenge, "port": 50123})).json()
+        asked = await person.get(request["path"])
+        sign_in = await person.get(asked.headers["location"])
+        (link,) = re.findall(r'href="(/sign-in/oidc[^"]+)"', sign_in.text)
+        back = await person.get(await through(await begun(person, link), "olga"))
+        assert back.headers["location"] == request["path"]
+        assert "<strong>olga</strong> with the role operator" in (await person.get(request["path"])).text
+        form = {"code": request["code"], "csrf": csrf_of(person.cookies[COOKIE])}
+        done = await person.post("/login/allow", data=form)
+        code = done.headers["refresh"].rpartition("code=")[2]
+        redeemed = await line.post("/v1/logins/redeem", json={"verifier": secret.verifier, "code": code})
+        token = redeemed.json()["token"]
+        assert (token["user"], token["role"]) == ("olga", "operator")
+        headers = {"Authorization": f"Bearer {token['secret']}"}
+        assert (await line.get("/v1/whoami", headers=headers)).json()["user"] == "olga"
+        assert (await line.post("/v1/logout", headers=headers)).status_code == 200
+        assert (await line.get("/v1/whoami", headers=headers)).status_code == 401

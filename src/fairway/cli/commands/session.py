@@ -8,6 +8,7 @@ from fairway.cli.connect import connect, server_options
 from fairway.cli.group import Group
 from fairway.cli.output.fleet import sessions_view
 from fairway.cli.output.format import Format, Listing, output_option, show
+from fairway.model.text import count
 
 
 @click.group(
@@ -46,5 +47,5 @@ def revoke(user: str, context: str | None, url: str | None) -> None:
     """
     with connect(context, url) as client:
         ended = client.revoke_sessions(user)
-    noun = "session" if ended.ended == 1 else "sessions"
-    click.echo(f"ended {ended.ended} {noun} of {ended.user}", err=True)
+    tokens = f", and revoked {count(ended.tokens, 'token')} of  fairway login" if ended.tokens else ""
+    click.echo(f"ended {count(ended.ended, 'session')} of {ended.user}{tokens}", err=True)

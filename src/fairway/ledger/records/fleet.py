@@ -110,6 +110,29 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginRequest:
+    """A sign-in of the command line that waits for a person."""
+
+    user_code: str
+    host: str
+    """The machine that it says it is on: shown to the person, and not to be trusted."""
+    port: int | None
+    """Where it listens on 127.0.0.1; None if the person enters the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedLogin:
+    """A sign-in of the command line that a person confirmed."""
+
+    user: UserName
+    role: Role
+    issuer: str
+    host: str
+    until: datetime
+    """When its token expires."""
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A session of the web pages without its cookie and hash."""
 

@@ -212,6 +212,29 @@ web_session: Final = Table(
     Index("web_session_expires_at_idx", "expires_at"),
 )
 
+# Sign-ins of the command line that wait for a person, by the hash of the secret that it has alone.
+login_request: Final = Table(
+    "login_request",
+    metadata,
+    Column("challenge", LargeBinary, primary_key=True),
+    # What the person enters, or what is in the address if the answer goes to a port of their own machine.
+    Column("user_code", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("port", Integer),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+    Column("expires_at", Moment, nullable=False),
+    Column("refused", Boolean, nullable=False, server_default=text("false")),
+    # Who confirmed it; NULL: nobody yet.
+    Column("user_name", Name),
+    Column("role", Text),
+    Column("issuer", Text, nullable=False, server_default=""),
+    Column("code_hash", LargeBinary),
+    Column("token_expires_at", Moment),
+    UniqueConstraint("user_code"),
+    one_of("role", Role),
+    Index("login_request_expires_at_idx", "expires_at"),
+)
+
 apply: Final = Table(
     "apply",
     metadata,

@@ -292,7 +292,7 @@ def test_memory_is_bounded() -> None:
     for n in range(12_000):
         guesses.record_wrong(at(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"))
         guesses.record_valid(n.to_bytes(4))
-    assert (len(guesses._levels), len(guesses._valid)) == (10_000, 10_000)
+    assert (len(guesses._wrong._levels), len(guesses._valid)) == (10_000, 10_000)
 
 
 def test_an_address_of_ipv6_is_a_network() -> None:
