@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # as in `typing`, whose import would be half of the time 
 if TYPE_CHECKING:
     from fairway.client.async_client import AsyncClient
     from fairway.client.client import Client
+    from fairway.client.function_job import job
     from fairway.client.http import ServerFailed, ServerRefused, ServerUnreachable
     from fairway.client.requests import job_spec
     from fairway.client.waiting import JobNotFinished
@@ -28,6 +29,7 @@ __all__ = [
     "ServerUnreachable",
     "TemporaryError",
     "__version__",
+    "job",
     "job_spec",
 ]
 
@@ -42,6 +44,7 @@ _WHERE = {
     "ServerRefused": "fairway.client.http",
     "ServerUnreachable": "fairway.client.http",
     "TemporaryError": "fairway.model.errors",
+    "job": "fairway.client.function_job",
     "job_spec": "fairway.client.requests",
 }
 
