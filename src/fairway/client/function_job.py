@@ -39,8 +39,11 @@ if __name__ == "__main__":
 class FunctionJob(Generic[P, R]):
     """A function that can be submitted as a job. Calling it runs it here, as without the decorator."""
 
-    def __init__(self, function: Callable[P, R], python: str, fields: SpecFields) -> None:
+    def __init__(
+        self, function: Callable[P, R], client: Client | None, python: str, fields: SpecFields
+    ) -> None:
         self._function = function
+        self._client = client
         self._python = python
         self._fields = fields
         self._source = _source_of(function)
@@ -66,11 +69,8 @@ class FunctionJob(Generic[P, R]):
         return job_spec(script, **fields)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Submit the job to the server of your current context and return a handle on it.
-
-        For another server, or many jobs at once:  client.submit([f.spec(1), f.spec(2)])
-        """
-        client = Client()
+        """Submit the job and return a handle on it. Many at once:  client.submit([f.spec(1), f.spec(2)])"""
+        client = self._client = self._client or Client()
         (submitted,) = client.submit(self.spec(*args, **kwargs))
         return JobHandle(client, submitted)
 
@@ -92,12 +92,12 @@ class FunctionJob(Generic[P, R]):
 
 
 def job(
-    *, python: str = "python3", **fields: Unpack[SpecFields]
+    *, client: Client | None = None, python: str = "python3", **fields: Unpack[SpecFields]
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]:
     """Make a function one that can be submitted as a job, with the fields of `Client.run`.
 
-    The function imports what it needs itself, and its arguments are JSON values. `python` is the interpreter
-    on the node.
+    The function imports what it needs itself, and its arguments are JSON values. Without a `client`, it is
+    submitted to the server of your current context. `python` is the interpreter on the node.
 
         @fairway.job(gpus="A100:2", time="4h")
         def train(lr: float) -> None:
@@ -108,7 +108,7 @@ def job(
     """
 
     def decorate(function: Callable[P, R]) -> FunctionJob[P, R]:
-        return FunctionJob(function, python, fields)
+        return FunctionJob(function, client, python, fields)
 
     return decorate
 

@@ -341,6 +341,9 @@ class JobCost(Wire):
             return text
         return f"{text} so far, {money_text(self.per_hour, self.currency)} per hour"
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
 
 class Job(Wire):
     """One job, Fairway's or native."""

@@ -68,7 +68,7 @@ def data_frame(records: Sequence[Record]) -> Any:
 
 def text_table(records: Sequence[Record], columns: Sequence[str] = (), more: str = "") -> str:
     """Format records as an aligned table, in the order of `columns`."""
-    names = list(columns) or list(dict.fromkeys(name for one in records for name in one))
+    names = list(columns) or _columns(records)
     cells = [[name.upper().replace("_", " ") for name in names]]
     cells += [[_cell(one.get(name)) for name in names] for one in records]
     widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
@@ -87,7 +87,7 @@ def html_table(
     records: Sequence[Record], columns: Sequence[str] = (), more: str = "", title: str = ""
 ) -> str:
     """Format records as an HTML table, in the order of `columns`; `title` is its caption."""
-    names = list(columns) or list(dict.fromkeys(name for one in records for name in one))
+    names = list(columns) or _columns(records)
     numeric = _numeric(records, names)
     styles = {name: _NUMBER if name in numeric else _CELL for name in names}
     head = "".join(
@@ -114,6 +114,12 @@ def html_fields(fields: Record, title: str = "") -> str:
         if value not in (None, "")
     ]
     return html_table(rows, ("field", "value"), title=title)
+
+
+def _columns(records: Sequence[Record]) -> list[str]:
+    """Return the columns in which some record has a value."""
+    names = dict.fromkeys(name for one in records for name in one)
+    return [name for name in names if any(one.get(name) not in (None, "") for one in records)]
 
 
 def _numeric(records: Sequence[Record], names: Iterable[str]) -> set[str]:
