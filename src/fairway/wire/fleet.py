@@ -65,7 +65,7 @@ class Wire(BaseModel):
     def _repr_html_(self) -> str:
         from fairway.wire.tables import html_fields  # noqa: PLC0415
 
-        return html_fields(self.shown(), type(self).__name__)
+        return html_fields(self.shown())
 
 
 class RequestBody(BaseModel):
@@ -185,6 +185,23 @@ class Pool(Seen):
     gpus: PoolCounts | None = Field(description="whole GPUs; null: not observed yet")
     slices: list[PoolSliceCounts] | None
 
+    def shown(self) -> dict[str, Any]:
+        """Return what a table of pools shows of it."""
+        gpus = self.gpus
+        return {
+            "pool": self.name,
+            "cluster": self.cluster,
+            "gpu": self.gpu,
+            "slices": ", ".join(self.slice_kinds),
+            "capacity": self.capacity.value,
+            "gpus": gpus.total if gpus else None,
+            "in_use": gpus.in_use if gpus else None,
+            "free": gpus.free if gpus else None,
+            "unhealthy": gpus.unhealthy if gpus else None,
+            "waiting": gpus.waiting if gpus else None,
+            "per_gpu_hour": f"{self.price_per_gpu_hour} {self.currency}",
+        }
+
 
 class Devices(Counts):
     """The GPUs, or slices of one kind, that a node gives to a pool."""
@@ -272,7 +289,7 @@ class NewToken(RequestBody):
 class MadeToken(Token):
     """The only answer that ever holds the secret."""
 
-    secret: str = Field(examples=["fw_…"])
+    secret: str = Field(examples=["fw_…"], repr=False)
 
 
 class Whoami(Wire):

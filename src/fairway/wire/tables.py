@@ -27,7 +27,9 @@ _STYLE: Final = (
     "text-align:left;background:transparent;color:inherit"
 )
 # Translucent, so that it is visible in light and in dark notebooks.
-_CELL: Final = "padding:2px 12px 2px 0;border-bottom:1px solid rgba(127,127,127,.35);text-align:left"
+_CELL: Final = (
+    "padding:2px 12px 2px 0;border-bottom:1px solid rgba(127,127,127,.35);text-align:left;white-space:nowrap"
+)
 _CAPTION: Final = "caption-side:top;text-align:left;padding:0 0 4px;color:inherit"
 _NUMBER: Final = _CELL.replace("text-align:left", "text-align:right")
 
@@ -37,10 +39,13 @@ Record = dict[str, Any]
 def record(model: BaseModel) -> Record:
     """Flatten a model: a model or mapping inside it gets its name as a prefix; lists of models are left out.
 
-    `cost` of a job becomes `cost_amount`, `cost_currency`; amounts become floats.
+    Fields that are not in the repr are left out, too. `cost` of a job becomes `cost_amount` and
+    `cost_currency`; amounts become floats.
     """
     found: Record = {}
     for name, value in model:
+        if not type(model).model_fields[name].repr:
+            continue  # a secret
         if isinstance(value, BaseModel):
             found |= {f"{name}_{key}": inner for key, inner in record(value).items()}
         elif isinstance(value, Mapping):
@@ -106,14 +111,14 @@ def html_table(
     )
 
 
-def html_fields(fields: Record, title: str = "") -> str:
+def html_fields(fields: Record) -> str:
     """Format one record as an HTML table with a row for each field that has a value."""
     rows = [
         {"field": name.replace("_", " "), "value": _cell(value)}
         for name, value in fields.items()
         if value not in (None, "")
     ]
-    return html_table(rows, ("field", "value"), title=title)
+    return html_table(rows, ("field", "value"))
 
 
 def _columns(records: Sequence[Record]) -> list[str]:

@@ -24,6 +24,7 @@ from fairway.client.waiting import JobNotFinished, JobsWait
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.job import JobState
 from fairway.wire import costs as cost_wire
+from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as wire
 from fairway.wire import tables
 from tests.unit.cli.output.test_report import COST, EFFICIENCY, USAGE, WASTE
@@ -117,6 +118,25 @@ def test_reports_show_as_tables_and_become_data_frames(report: cost_wire.Documen
     assert html.count("<tr>") == 1 + len(rows) + 1
     assert "<td" in html and ">total</td>" in html
     assert repr(report).startswith(f"<{type(report).__name__.removesuffix('Report')} by ")
+
+
+def test_secrets_are_not_shown() -> None:
+    at = "2026-01-01T00:00:00Z"
+    made = fleet_wire.MadeToken.model_validate(
+        {
+            "name": "t",
+            "role": "member",
+            "user": "ada",
+            "created_at": at,
+            "created_by": "root",
+            "secret": "fw_s",
+        }
+        | dict.fromkeys(("expires_at", "revoked_at", "last_used_at"))
+    )
+    assert made.secret == "fw_s"
+    for shown in (repr(made), made._repr_html_(), repr(ItemList([made])), str(ItemList([made]).to_df())):
+        assert "ada" in shown and "fw_s" not in shown
+    assert made.model_dump()["secret"] == "fw_s"
 
 
 def test_without_polars_pandas_is_used_and_without_both_the_error_says_what_to_install(
