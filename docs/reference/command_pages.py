@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from fairway.cli.root import root
+from fairway.cli.root import ALIASES, GROUPS, root
 
 FOLDER = Path(__file__).parent / "cli"
 EXIT_CODES = "| exit code | meaning |\n|---|---|\n| 0 | success |\n| 1 | failure |\n| 64 | usage error |\n| 130 | interrupted |\n"
@@ -64,10 +64,17 @@ def pages(note: str) -> dict[Path, str]:
 def _index(found: list[Command], note: str) -> str:
     text = (
         f"# Command-line reference\n\n{note}"
-        "One page for each command, with its options and examples. `fairway COMMAND --help` prints the same text.\n"
-        "\n| command | purpose |\n|---|---|\n"
+        "One page for each command, with its options and examples. `fairway help COMMAND` prints the same text.\n"
     )
-    text += "".join(f"| [`{one.path}`]({one.file}) | {_cell(one.summary)} |\n" for one in found)
+    for title, names in GROUPS.items():
+        text += f"\n## {title}\n\n| command | purpose |\n|---|---|\n"
+        for name in names:
+            inside = [one for one in found if one.path.split()[1] == name]
+            text += "".join(f"| [`{one.path}`]({one.file}) | {_cell(one.summary)} |\n" for one in inside)
+    text += "\n## Aliases\n\n| alias | command |\n|---|---|\n"
+    text += "".join(
+        f"| `fairway {alias}` | `fairway {' '.join(real)}` |\n" for alias, real in ALIASES.items()
+    )
     return f"{text}\n## Exit codes\n\n{EXIT_CODES}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -195,6 +196,7 @@ def test_every_command_has_a_page(site: Path) -> None:
     names = [command.file.removesuffix(".md") for command in command_pages.commands()]
 
     assert len(names) > 60
+    assert re.findall(r'<h2 id="(\w+)"', index)[:5] == ["jobs", "fleet", "policy", "money", "admin"]
     assert [name for name in names if f'href="{name}.html"' not in index] == []
 
 

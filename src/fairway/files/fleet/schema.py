@@ -24,15 +24,13 @@ def _event_rule(text: str) -> Problem | None:
 
 # --- clusters --------------------------------------------------------------------------------------------
 
-ENGINE: Final = Key(
-    "engine", OneOf(EngineKind), "Who schedules on the cluster.", example="slurm", required=True
-)
+ENGINE: Final = Key("engine", OneOf(EngineKind), "Scheduler of the cluster.", example="slurm", required=True)
 
 JWT_KEY_FILE: Final = Key(
     "jwt_key_file", values.PATH, "File with the cluster's HS256 key; Fairway signs short-lived tokens itself."
 )
 TOKEN_FILE: Final = Key(
-    "token_file", values.PATH, "File with a ready token (scontrol token), read again whenever it is needed."
+    "token_file", values.PATH, "File with a token (scontrol token), read again whenever it is needed."
 )
 SLURM_USER: Final = Key(
     "user", values.USER, "The Slurm user that Fairway acts as.", default=DEFAULT_SLURM_USER
@@ -47,65 +45,65 @@ SLURM_CREDENTIALS: Final = Record(
 SLURM_URL: Final = Key(
     "url",
     values.URL,
-    "Address of the cluster's slurmrestd.",
+    "URL of the cluster's slurmrestd.",
     example="https://slurm.example.org:6820",
     required=True,
 )
 CREDENTIALS: Final = Key(
     "credentials",
     SLURM_CREDENTIALS,
-    "How to sign in. Secrets stay in files of their own.",
+    "Credentials. Secrets are in separate files.",
     example="{ jwt_key_file: /etc/fairway/hpc.jwt }",
     required=True,
 )
 KUBECONFIG: Final = Key(
-    "kubeconfig", values.PATH, "Path of a kubeconfig; without it Fairway uses its pod's service account."
+    "kubeconfig", values.PATH, "Path of a kubeconfig; default: the service account of Fairway's pod."
 )
 KUBE_CONTEXT: Final = Key(
-    "context", values.CONTEXT, "Context within the kubeconfig; without it the current one."
+    "context", values.CONTEXT, "Context in the kubeconfig; default: the current context."
 )
 EXISTING_WORKLOADS: Final = Key(
     "existing_workloads",
     OneOf(ExistingWorkloads),
-    "GPU work from before Fairway (accounts that are no team, pods without a Job): leave it, or refuse it.",
+    "Existing GPU workloads (accounts that are not teams, pods without a Job): leave them, or refuse them.",
     default=ExistingWorkloads.LEAVE,
 )
 SLURM_TOOLS: Final = Key(
-    "tools", values.PATH, "Folder of squeue and sacct on the Fairway server; without it they are on its PATH."
+    "tools", values.PATH, "Folder of squeue and sacct on the Fairway server; default: found in PATH."
 )
 LOGS: Final = Key(
-    "logs", values.SHARED_PATH, "Slurm: folder, as the nodes see it, that what jobs print goes to."
+    "logs", values.SHARED_PATH, "Slurm: folder for the output of jobs, as mounted on the nodes."
 )
 LOGS_SEEN_AT: Final = Key(
     "logs_seen_at",
     values.SHARED_PATH,
-    "The same folder as the Fairway server sees it; without it by the same path.",
+    "The same folder as mounted on the Fairway server; default: the same path.",
 )
 CHECKPOINTS: Final = Key(
     "checkpoints",
     values.CHECKPOINTS,
-    "Shared folder for checkpoints, as the nodes see it; on Kubernetes also pvc/CLAIM.",
+    "Shared folder for checkpoints, as mounted on the nodes; on Kubernetes also pvc/CLAIM.",
 )
 FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
 PROMETHEUS: Final = Key(
     "prometheus",
     values.PROMETHEUS_URL,
-    "Address of a Prometheus (or Thanos, Mimir, VictoriaMetrics) that has dcgm-exporter's metrics.",
+    "URL of a Prometheus (or Thanos, Mimir, VictoriaMetrics) with the metrics of dcgm-exporter.",
     example="https://prometheus.example.org:9090",
     required=True,
 )
 SELECT: Final = Key(
     "select",
     values.LABEL_MATCHERS,
-    "Label matchers of this cluster's series, where Prometheus has those of several clusters.",
+    "Label matchers of this cluster, if the Prometheus contains several clusters.",
     example='cluster="hpc"',
 )
 TELEMETRY_TOKEN: Final = Key("token_file", values.PATH, "File with a bearer token for Prometheus.")
-TELEMETRY_CA: Final = Key("ca_file", values.PATH, "File with the certificates that Prometheus is trusted by.")
+TELEMETRY_CA: Final = Key("ca_file", values.PATH, "File with the certificate authority of Prometheus.")
 TELEMETRY: Final = Key(
     "telemetry",
-    Record("Where the GPUs' metrics are", (PROMETHEUS, SELECT, TELEMETRY_TOKEN, TELEMETRY_CA)),
-    "Where the metrics of the cluster's GPUs are; without it, what they do is not measured.",
+    Record("Source of GPU metrics", (PROMETHEUS, SELECT, TELEMETRY_TOKEN, TELEMETRY_CA)),
+    "Source of the cluster's GPU metrics; without it, GPU utilization is not measured.",
     example="{ prometheus: https://prometheus.example.org:9090 }",
 )
 _COMMON: Final = (*FOLDERS, ps.OVERHEAD, TELEMETRY, ps.ENERGY)
@@ -126,20 +124,18 @@ CLUSTER: Final = variants(
 # --- pools -----------------------------------------------------------------------------------------------
 
 SLURM_PARTITION: Final = Key(
-    "partition", values.PARTITION, "The partition whose nodes have the GPUs.", example="gpu", required=True
+    "partition", values.PARTITION, "Partition with the GPU nodes.", example="gpu", required=True
 )
 OTHER_PARTITIONS: Final = Key(
     "other_partitions",
     ListOf(values.PARTITION, "partitions"),
-    "Other partitions over the same nodes; jobs that name one of them use the same GPUs.",
+    "Other partitions with the same nodes; jobs in them use the same GPUs.",
 )
-SLURM_GRES: Final = Key(
-    "gres", values.GRES, "The GRES type (gpu:TYPE); needed where the partition has several."
-)
+SLURM_GRES: Final = Key("gres", values.GRES, "GRES type (gpu:TYPE); required if the partition has several.")
 NODE_LABELS: Final = Key(
     "node_labels",
     MapOf(values.LABEL_KEY, values.LABEL_VALUE, "node labels"),
-    "Labels that every node of the pool has; without any, all nodes of the cluster.",
+    "Labels of the pool's nodes; default: all nodes of the cluster.",
 )
 TAINTS: Final = Key(
     "taints", ListOf(values.TAINT, "taints"), "Taints of the pool's nodes, which its jobs tolerate."
@@ -147,16 +143,14 @@ TAINTS: Final = Key(
 GPU_RESOURCE: Final = Key(
     "resource",
     values.RESOURCE,
-    "Name of the GPU resource; by default that of the GPU's maker, e.g. nvidia.com/gpu.",
+    "Name of the GPU resource; default: that of the vendor, e.g. nvidia.com/gpu.",
 )
-NODES: Final = Key(
-    "nodes", Integer(1, 100_000), "How many nodes the virtual pool has.", example="4", required=True
-)
-GPUS_PER_NODE: Final = Key("gpus_per_node", Integer(1, 64), "How many GPUs each node has.", default=8)
+NODES: Final = Key("nodes", Integer(1, 100_000), "Number of nodes.", example="4", required=True)
+GPUS_PER_NODE: Final = Key("gpus_per_node", Integer(1, 64), "GPUs per node.", default=8)
 SLICES_PER_GPU: Final = Key(
     "slices_per_gpu",
     MapOf(values.SLICE, Integer(1, 8), "slices"),
-    "How many slices of each kind every GPU is cut into.",
+    "Number of slices of each profile on every GPU.",
 )
 NODES_PER_RACK: Final = Key(
     "nodes_per_rack",
@@ -165,31 +159,31 @@ NODES_PER_RACK: Final = Key(
 )
 
 POOL_CLUSTER: Final = Key(
-    "cluster", values.NAME, "The cluster, by its name under clusters.", example="hpc", required=True
+    "cluster", values.NAME, "Name of the cluster in clusters.", example="hpc", required=True
 )
 GPU: Final = Key(
     "gpu",
     values.GPU_NAME,
-    "The GPU type: a built-in one, or one from gpu_types.",
+    "GPU type: built-in, or from gpu_types.",
     example="A100-80GB",
     required=True,
 )
 SLICES: Final = Key(
     "slices",
     ListOf(values.SLICE, "MIG profiles"),
-    "MIG profiles the GPUs are cut into; a slice costs its part of the GPU, or its slice_prices.",
+    "MIG profiles of the GPUs; a slice costs its part of the GPU, or its price in slice_prices.",
 )
 CAPACITY: Final = Key(
     "capacity",
     OneOf(Capacity),
-    "How the GPUs are paid for, and whether they can vanish.",
+    "How the GPUs are paid for: owned, reserved, on-demand or spot.",
     example="owned",
     required=True,
 )
 POOL_GPUS: Final = Key(
     "gpus",
     Integer(1, ts.MAX_DEVICES),
-    "How many GPUs it has, so that `check` can add up guarantees; the engine is asked otherwise.",
+    "Number of GPUs, so that `check` can add up guarantees; default: as observed by the server.",
 )
 TOPOLOGY: Final = Key(
     "topology",
@@ -198,20 +192,20 @@ TOPOLOGY: Final = Key(
 )
 SLURM_PLACE: Final = Key(
     "slurm",
-    Record("Where the pool is on Slurm", (SLURM_PARTITION, OTHER_PARTITIONS, SLURM_GRES)),
-    "Where the pool is, on a Slurm cluster.",
+    Record("Location of the pool on Slurm", (SLURM_PARTITION, OTHER_PARTITIONS, SLURM_GRES)),
+    "Location of the pool on a Slurm cluster.",
     example="{ partition: gpu }",
 )
 KUBERNETES_PLACE: Final = Key(
     "kubernetes",
-    Record("Where the pool is on Kubernetes", (NODE_LABELS, TAINTS, GPU_RESOURCE)),
-    "Where the pool is, on a Kubernetes cluster.",
+    Record("Location of the pool on Kubernetes", (NODE_LABELS, TAINTS, GPU_RESOURCE)),
+    "Location of the pool on a Kubernetes cluster.",
     example="{ node_labels: { nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB } }",
 )
 VIRTUAL_PLACE: Final = Key(
     "virtual",
-    Record("How large a virtual pool is", (NODES, GPUS_PER_NODE, SLICES_PER_GPU, NODES_PER_RACK)),
-    "How large the pool is, on a virtual cluster.",
+    Record("Size of a virtual pool", (NODES, GPUS_PER_NODE, SLICES_PER_GPU, NODES_PER_RACK)),
+    "Size of the pool on a virtual cluster.",
     example="{ nodes: 4 }",
 )
 PLACES: Final = {
@@ -232,31 +226,31 @@ POOL: Final = Record(
 
 GPU_MEMORY: Final = Key("memory", values.MEMORY, "Memory of one GPU.", example="48GB", required=True)
 GPU_PRODUCTS: Final = Key(
-    "products", ListOf(values.PRODUCT, "product names"), "Names the driver uses for it."
+    "products", ListOf(values.PRODUCT, "product names"), "Product names that the driver reports."
 )
-GPU_VENDOR: Final = Key("vendor", OneOf(Vendor), "Who makes it.", default="nvidia")
+GPU_VENDOR: Final = Key("vendor", OneOf(Vendor), "Vendor.", default="nvidia")
 GPU_TYPE: Final = Record("A GPU type that Fairway does not know", (GPU_MEMORY, GPU_PRODUCTS, GPU_VENDOR))
 
 API_VERSION: Final = Key(
     "apiVersion",
     OneOf(("fairway/v1alpha1",)),
-    "Version of the file's form.",
+    "Version of the file format.",
     example="fairway/v1alpha1",
     required=True,
 )
-KIND: Final = Key("kind", OneOf(("Fleet",)), "What the file is.", example="Fleet", required=True)
-FLEET_NAME: Final = Key("name", values.NAME, "The fleet's name.", example="acme", required=True)
+KIND: Final = Key("kind", OneOf(("Fleet",)), "Kind of the file.", example="Fleet", required=True)
+FLEET_NAME: Final = Key("name", values.NAME, "Name of the fleet.", example="acme", required=True)
 FLEET_CURRENCY: Final = Key(
     "currency", values.CURRENCY, "Currency of every price in the file.", example="USD", required=True
 )
 PARTIAL: Final = Key(
     "partial",
     Boolean(),
-    "The file describes some clusters of the fleet only; applying it removes no others.",
+    "The file describes only some clusters of the fleet; applying it removes no others.",
     default=False,
 )
 GPU_TYPES: Final = Key(
-    "gpu_types", MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"), "GPU types Fairway does not know."
+    "gpu_types", MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"), "GPU types that Fairway does not know."
 )
 CLUSTERS: Final = Key(
     "clusters",
@@ -275,12 +269,10 @@ EVENT: Final = values.Text(
 HEALTH_EVENTS: Final = Key(
     "events",
     ListOf(EVENT, "classes or codes of events"),
-    "Which events of GPUs it is about: classes or codes.",
+    "GPU events that the rule applies to: classes or codes.",
     default="[hardware]",
 )
-HEALTH_POOLS: Final = Key(
-    "pools", ListOf(values.NAME, "pools"), "Only nodes of these pools; without it, all."
-)
+HEALTH_POOLS: Final = Key("pools", ListOf(values.NAME, "pools"), "Only nodes of these pools; default: all.")
 HEALTH_DO: Final = Key(
     "do",
     OneOf(HealthAction),
@@ -290,11 +282,11 @@ HEALTH_DO: Final = Key(
 HEALTH_MAX_SHARE: Final = Key(
     "max_share",
     Percent(1, 100),
-    "The largest part of a pool's nodes closed at once, by whomever; one node always may be.",
+    "Largest percentage of closed nodes in a pool, whoever closed them; one node may always be closed.",
     default="10%",
 )
 HEALTH_MAX_NODES: Final = Key(
-    "max_nodes", Integer(1, 100_000), "The largest number of a pool's nodes closed at once, by whomever."
+    "max_nodes", Integer(1, 100_000), "Largest number of closed nodes in a pool, whoever closed them."
 )
 HEALTH_RULE: Final = Record(
     "An action on GPU failures",

@@ -94,13 +94,13 @@ SERVICES: Final = Key(
     ListOf(
         Text("a job's name, with * for any letters", r"[^\s\x00-\x1f]+", 253, examples=("serve-*",)), "names"
     ),
-    "Jobs of these names answer requests, and may wait for them. GPU pods that no Job created always may.",
+    "Names of jobs that serve requests and may be idle. GPU pods without a Job always count as services.",
     example="[serve-*]",
 )
 DIAGNOSIS: Final = Key(
     "diagnosis",
-    Record("Diagnosis of GPU use", (SERVICES, *(threshold.key for threshold in THRESHOLDS))),
-    "By which figures a job's use of its GPUs is diagnosed; needs `telemetry` of its cluster.",
+    Record("Diagnosis of GPU utilization", (SERVICES, *(threshold.key for threshold in THRESHOLDS))),
+    "Thresholds for the diagnosis of GPU utilization; requires `telemetry` of the cluster.",
     example="{ services: [serve-*], idle_engine: 2% }",
 )
 

@@ -192,20 +192,22 @@ class RecordsOf(ValueSchema[tuple[Section, ...]]):
 PRICE: Final = Key(
     "price",
     PriceOverTime(Price()),
-    "Per GPU-hour, in the fleet's currency; or by the day from which each holds.",
+    "Price per GPU-hour, in the fleet's currency; or prices with the day from which each applies.",
     example="1.90",
     required=True,
 )
 DISCOUNT: Final = Key(
-    "discount", Discount(0, 99), "Part of the price that is not paid. Not of commitments, nor of spot prices."
+    "discount", Discount(0, 99), "Reduction of the price. It does not apply to commitments or spot prices."
 )
-COMMITTED_GPUS: Final = Key("gpus", Integer(1, MAX_GPUS), "How many GPUs.", example="32", required=True)
+COMMITTED_GPUS: Final = Key("gpus", Integer(1, MAX_GPUS), "Number of GPUs.", example="32", required=True)
 COMMITTED_PRICE: Final = Key(
-    "price", Price(), "Per GPU-hour, paid whether they are used or not.", required=True
+    "price", Price(), "Price per GPU-hour, paid whether the GPUs are used or not.", required=True
 )
-COMMITTED_FROM: Final = Key("from", Day(), "The first day it holds.", example="2026-01-01", required=True)
+COMMITTED_FROM: Final = Key(
+    "from", Day(), "First day of the commitment.", example="2026-01-01", required=True
+)
 COMMITTED_UNTIL: Final = Key(
-    "until", Day(), "The first day it no longer holds.", example="2027-01-01", required=True
+    "until", Day(), "First day after the commitment.", example="2027-01-01", required=True
 )
 COMMITMENTS: Final = Key(
     "commitments",
@@ -218,7 +220,7 @@ COMMITMENTS: Final = Key(
 SLICE_PRICES: Final = Key(
     "slice_prices",
     MapOf(values.SLICE, Price(), "prices by slice"),
-    "Slices with a price of their own, per slice-hour; the others cost their part of the GPU.",
+    "Prices of slices per slice-hour; other slices cost their part of the GPU.",
 )
 POOL_PRICING: Final = (PRICE, DISCOUNT, COMMITMENTS, SLICE_PRICES)
 
@@ -234,24 +236,24 @@ OVERHEAD_NAME: Final = Text(
 OVERHEAD: Final = Key(
     "overhead",
     MapOf(OVERHEAD_NAME, Price(1_000_000_000), "amounts a month"),
-    "What it costs a month beside its GPUs, by what for: power, space, people, storage.",
+    "Monthly costs other than GPUs, by name: power, space, people, storage.",
 )
 CO2_PER_KWH: Final = Key(
     "co2_grams_per_kwh",
     Price(10_000),
-    "Grams of CO2 for each kWh from the grid; without it, reports have energy and no CO2.",
+    "Grams of CO2 per kWh from the grid; without it, reports show energy but no CO2.",
     example="363",
 )
 PUE: Final = Key(
     "pue",
     Price(10, minimum=1),
-    "Power usage effectiveness: energy of the whole site for each unit that its machines take, at least 1.",
+    "Power usage effectiveness: energy of the whole site divided by the energy of its machines, at least 1.",
     example="1.3",
 )
 ENERGY: Final = Key(
     "energy",
-    Record("What a site adds to the energy of its GPUs", (CO2_PER_KWH, PUE)),
-    "The grid's CO2 factor and the site's PUE, for the energy that reports show.",
+    Record("Energy settings of a site", (CO2_PER_KWH, PUE)),
+    "CO2 per kWh and PUE of the site, for energy in reports.",
     example="{ co2_grams_per_kwh: 363, pue: 1.3 }",
 )
 TIMEZONE: Final = Key(
@@ -269,6 +271,6 @@ IDLE: Final = Key("idle", OneOf(Sharing), "Who pays for unused capacity.", defau
 OVERHEAD_RULE: Final = Key("overhead", OneOf(Sharing), "Who pays for overhead.", default=Sharing.OWN_LINE)
 COST: Final = Key(
     "cost",
-    Record("How charges are made", (TIMEZONE, IDLE, OVERHEAD_RULE)),
+    Record("Rules for charges", (TIMEZONE, IDLE, OVERHEAD_RULE)),
     "Where days begin, and who pays for unused capacity.",
 )

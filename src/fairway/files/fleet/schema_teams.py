@@ -70,58 +70,56 @@ SUPPLY: Final = Text(
 
 # --- teams -----------------------------------------------------------------------------------------------
 
-JOB_GPUS: Final = Key("gpus", OrUnlimited(Integer(1, MAX_DEVICES)), "The most GPUs, or slices, of one job.")
+JOB_GPUS: Final = Key("gpus", OrUnlimited(Integer(1, MAX_DEVICES)), "Maximum GPUs or slices of a job.")
 JOB_TIME: Final = Key(
-    "time", OrUnlimited(DurationValue(1, 3650 * _DAY)), "The longest one job may run, e.g. 72h."
+    "time", OrUnlimited(DurationValue(1, 3650 * _DAY)), "Longest run time of a job, e.g. 72h."
 )
 USER_GPUS: Final = Key(
     "gpus",
     OrUnlimited(Integer(1, MAX_DEVICES)),
-    "The most GPUs, or slices, that one user's running jobs hold together.",
+    "Maximum GPUs or slices of all running jobs of a user.",
 )
-JOB_LIMITS: Final = Key("job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "What one job may have.")
-USER_LIMITS: Final = Key(
-    "user", Record("Limits of one user", (USER_GPUS,)), "What one user of the team may have."
-)
+JOB_LIMITS: Final = Key("job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "Limits per job.")
+USER_LIMITS: Final = Key("user", Record("Limits of one user", (USER_GPUS,)), "Limits per user of the team.")
 SHARE: Final = Key(
-    "share", Integer(1, 1_000_000), "Weight among its siblings when more is wanted than is there.", default=1
+    "share", Integer(1, 1_000_000), "Weight among its siblings when demand exceeds supply.", default=1
 )
 GUARANTEE: Final = Key(
     "guarantee",
     MapOf(SUPPLY, Integer(0, MAX_DEVICES), "guarantees by pool"),
-    "GPUs, or slices, that the team gets whenever it asks; part of its parent's.",
+    "GPUs or slices that the team gets whenever it asks; part of its parent's guarantee.",
 )
 BORROW: Final = Key(
     "borrow",
     MapOf(SUPPLY, OrUnlimited(Integer(0, MAX_DEVICES)), "borrow limits by pool"),
-    "The most beyond the guarantee, while nobody entitled asks; left out: whatever is idle.",
+    "Maximum beyond the guarantee, while no entitled team needs it; default: any idle GPU.",
 )
 LIMITS: Final = Key(
     "limits",
     Record("Limits", (JOB_LIMITS, USER_LIMITS)),
-    "The most one job, and one user, may have; left out: as the parent says.",
+    "Limits per job and per user; default: those of the parent.",
 )
 TEAM_PRIORITIES: Final = Key(
     "priorities",
     ListOf(NAME, "priorities"),
-    "Which priorities its jobs may use; left out: those of its parent, or all.",
+    "Priorities that its jobs may use; default: those of its parent, or all.",
 )
-MEMBERS: Final = Key("members", ListOf(PERSON, "users"), "Who belongs to it, as the engines know them.")
+MEMBERS: Final = Key("members", ListOf(PERSON, "users"), "Members, by their login on the engines.")
 DRAINING: Final = Key(
     "draining",
     Boolean(),
-    "Nothing of it starts any more, what runs may end: the way to remove a team.",
+    "Start no new jobs of the team and let running ones finish; required before removing a team.",
     default=False,
 )
 AMOUNT: Final = Key(
     "amount",
     Price(MAX_MONEY, 3),
-    "What it may spend in a period, in the fleet's currency, with all teams inside it.",
+    "Amount that the team and all teams inside it may spend per period, in the fleet's currency.",
     example="120000",
     required=True,
 )
 EVERY: Final = Key(
-    "every", OneOf(Every), "How long a period is: a calendar month or quarter.", default=Every.MONTH
+    "every", OneOf(Every), "Length of a period: a calendar month or quarter.", default=Every.MONTH
 )
 WARN_AT: Final = Key(
     "warn_at", Percent(1, 100), "Percentage of the amount at which a warning is sent.", default="80%"
@@ -135,30 +133,30 @@ AT_LIMIT: Final = Key(
 RUNNING: Final = Key(
     "running",
     OneOf(Running),
-    "What runs when it is spent is left alone, or ended where at_limit would not let it start.",
+    "Running jobs at the limit: leave them, or end those that at_limit would not start.",
     default=Running.LEAVE,
 )
 BUDGET: Final = Key(
     "budget",
     Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
-    "What the team, with all teams inside it, may spend.",
+    "Budget of the team and all teams inside it.",
 )
-HOOK_URL: Final = Key("url", WEBHOOK_URL, "Address that gets each notice as JSON by POST.")
+HOOK_URL: Final = Key("url", WEBHOOK_URL, "URL that receives each notice as JSON in a POST request.")
 HOOK_URL_FILE: Final = Key(
-    "url_file", SHARED_PATH, "File with the address, where that contains a secret; read for each notice."
+    "url_file", SHARED_PATH, "File with the URL, if it contains a secret; read for each notice."
 )
-HOOK_TOKEN_FILE: Final = Key("token_file", SHARED_PATH, "File with a bearer token for it.")
+HOOK_TOKEN_FILE: Final = Key("token_file", SHARED_PATH, "File with a bearer token for the URL.")
 SLACK_URL_FILE: Final = Key(
     "url_file",
     SHARED_PATH,
-    "File with the address of an incoming webhook, which is a secret; read for each notice.",
+    "File with the URL of an incoming webhook, which is a secret; read for each notice.",
     example="/etc/fairway/slack.url",
     required=True,
 )
 MAIL_TO: Final = Key(
     "to",
     ListOf(MAIL_ADDRESS, "mail addresses"),
-    "Who gets it; smtp_url of the server's settings says how.",
+    "Recipients; requires smtp_url in the server's settings.",
     example="[gpu-ops@example.org]",
     required=True,
 )
@@ -174,29 +172,29 @@ WEBHOOK: Final = Key(
     "Any address that takes JSON.",
 )
 SLACK: Final = Key(
-    "slack", Record("A Slack channel", (SLACK_URL_FILE,)), "Slack, or what takes the same JSON."
+    "slack", Record("A Slack channel", (SLACK_URL_FILE,)), "Slack, or a service that accepts the same JSON."
 )
 MAIL: Final = Key("mail", Record("Mail", (MAIL_TO,)), "Mail.")
 _CHANNELS: Final = Record("Channels", (WEBHOOK, SLACK, MAIL))
 TEAM_NOTIFY: Final = Key(
     "notify",
     _CHANNELS,
-    "Where notices to the team go; left out: where those of the team above it go.",
+    "Channels for notices to the team; default: those of its parent.",
     example="{ slack: { url_file: /etc/fairway/slack.url } }",
 )
 NOTIFY: Final = Key(
     "notify",
     _CHANNELS,
-    "Where notices to the operators of the fleet go.",
+    "Channels for notices to the operators of the fleet.",
     example="{ mail: { to: [gpu-ops@example.org] } }",
 )
 ACCOUNT_NAME: Final = Key(
-    "account", ACCOUNT, "Its account on Slurm, where that has another name than the team."
+    "account", ACCOUNT, "Slurm account of the team, if its name differs from the team's."
 )
 TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
-INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.")
+INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Nested teams, by name.")
 _TEAM: Final[Record] = Record(
-    "A team: a tenant; teams nest",
+    "A team; teams can be nested",
     (
         ACCOUNT_NAME,
         SHARE,
@@ -214,32 +212,41 @@ _TEAM: Final[Record] = Record(
 DEFINITIONS: Final = {TEAM.name: _TEAM}
 """Recursive shapes, for `$defs` of the schema."""
 
-TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Who shares the fleet, by name.")
+TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Teams, by name.")
 
 # --- priorities, fairness, users --------------------------------------------------------------------------
 
 RANK: Final = Key(
-    "rank", Integer(1, 1_000_000), "A higher rank goes first within a team.", example="50", required=True
+    "rank",
+    Integer(1, 1_000_000),
+    "Jobs with a higher rank start first within a team.",
+    example="50",
+    required=True,
 )
 IS_DEFAULT: Final = Key(
-    "default", Boolean(), "What a job without a word gets; one priority is it.", default=False
+    "default",
+    Boolean(),
+    "Used by jobs that set no priority; exactly one priority is the default.",
+    default=False,
 )
 PREEMPTIBLE: Final = Key(
-    "preemptible", OneOf(("always",)), "Runs only on what nobody else wants, whatever the team's guarantee."
+    "preemptible",
+    OneOf(("always",)),
+    "always: jobs run only on GPUs that nothing else wants, even within the team's guarantee.",
 )
 PRIORITIES: Final = Key(
     "priorities",
     MapOf(PRIORITY_NAME, Record("A priority", (RANK, IS_DEFAULT, PREEMPTIBLE)), "priorities", min_entries=1),
-    "Named classes of jobs; left out: urgent 100, normal 50 (default), low 10 (preemptible).",
+    "Priorities of jobs; default: urgent 100, normal 50 (default), low 10 (preemptible).",
 )
 HALF_LIFE: Final = Key(
-    "half_life", DurationValue(1, 3650 * _DAY), "After which past use counts half.", default="7d"
+    "half_life", DurationValue(1, 3650 * _DAY), "Time after which past usage counts half.", default="7d"
 )
 FAIRNESS: Final = Key(
-    "fairness", Record("Fairness", (HALF_LIFE,)), "How past use counts among those who want more."
+    "fairness", Record("Fairness", (HALF_LIFE,)), "How past usage affects the order of teams."
 )
 DEFAULT_TEAM: Final = Key(
-    "default_team", NAME, "The team of this user's jobs that name none.", example="research", required=True
+    "default_team", NAME, "Team of this user's jobs that name no team.", example="research", required=True
 )
 USERS: Final = Key(
     "users",

@@ -76,11 +76,13 @@ IMAGE: Final = Text(
     "a container image", r"[a-z0-9][A-Za-z0-9._:/@-]*", 1000, examples=("ghcr.io/acme/train:1.4",)
 )
 
-KIND: Final = Key("kind", OneOf(("Job",)), "What the file is.", example="Job", required=True)
-JOB_NAME: Final = Key("name", NAME, "What people call it.", example="train-llm", required=True)
-TEAM: Final = Key("team", strings.NAME, "Whose job it is; left out: your default team's.")
-PRIORITY: Final = Key("priority", strings.NAME, "One of the fleet's priorities; left out: its default.")
-POOL: Final = Key("pool", strings.NAME, "Where it runs; left out: Fairway picks and says why.")
+KIND: Final = Key("kind", OneOf(("Job",)), "Kind of the file.", example="Job", required=True)
+JOB_NAME: Final = Key("name", NAME, "Name of the job.", example="train-llm", required=True)
+TEAM: Final = Key("team", strings.NAME, "Team that the job belongs to; default: your default team.")
+PRIORITY: Final = Key(
+    "priority", strings.NAME, "One of the fleet's priorities; default: the fleet's default."
+)
+POOL: Final = Key("pool", strings.NAME, "Pool to run in; default: Fairway chooses one and reports why.")
 GPUS: Final = Key(
     "gpus",
     jv.Gpus(),
@@ -89,21 +91,21 @@ GPUS: Final = Key(
     required=True,
 )
 NODES: Final = Key(
-    "nodes", Integer(1, 10_000), "How many nodes; they start together or not at all.", default=1
+    "nodes", Integer(1, 10_000), "Number of nodes; all start together or not at all.", default=1
 )
-CPUS: Final = Key("cpus", Integer(1, 10_000), "Cores on each node; left out: the engine's.")
-MEMORY: Final = Key("memory", strings.MEMORY, "Memory on each node; left out: the engine's.")
-TIME: Final = Key("time", jv.TimeLimit(), "The longest it may run; left out: the team's limit.")
-IMAGE_KEY: Final = Key("image", IMAGE, "What pods run on Kubernetes; Slurm has none.")
+CPUS: Final = Key("cpus", Integer(1, 10_000), "Cores on each node; default: set by the engine.")
+MEMORY: Final = Key("memory", strings.MEMORY, "Memory on each node; default: set by the engine.")
+TIME: Final = Key("time", jv.TimeLimit(), "Longest run time; default: the team's limit.")
+IMAGE_KEY: Final = Key("image", IMAGE, "Container image on Kubernetes; Slurm ignores it.")
 SETUP: Final = Key(
     "setup",
     jv.MultilineText("shell lines", jv.MAX_TEXT_LENGTH, "write shell lines:  setup: module load cuda"),
-    "Shell lines before the command: module load cuda.",
+    "Shell lines to run before the command, e.g. module load cuda.",
 )
 COMMAND: Final = Key(
     "command",
     jv.Command(),
-    "What to run: a list of arguments as it is, or a line for bash -c.",
+    "Command: a list of arguments, or a line for bash -c.",
     example="[python, train.py]",
 )
 SCRIPT: Final = Key(
@@ -119,16 +121,14 @@ SCRIPT: Final = Key(
 ENV: Final = Key(
     "env",
     MapOf(VARIABLE, jv.AsWritten(jv.MAX_TEXT_LENGTH, 'write the value; an empty one as  ""'), "variables"),
-    "Variables of the job's environment. Secrets do not belong here.",
+    "Environment variables. Not for secrets.",
 )
-WORKDIR_KEY: Final = Key(
-    "workdir", WORKDIR, "The folder it starts in, as the nodes see it; left out: the engine's."
-)
+WORKDIR_KEY: Final = Key("workdir", WORKDIR, "Working directory on the nodes; default: set by the engine.")
 ARRAY: Final = Key("array", jv.Indices(), "One task for each index: 0-99, 1,3,5-7 or a list.")
 AFTER: Final = Key(
     "after",
     jv.OneOrMore(ListOf(jv.DependencyValue(), "jobs"), 1000),
-    "Jobs that must have ended first, well unless `when` says otherwise.",
+    "Jobs that must finish first; `when` sets how.",
 )
 RETRIES: Final = Key(
     "retries", jv.RetryValue(), "How often it is retried after a failure, and after what delay."
@@ -138,7 +138,7 @@ TOLERATES: Final = Key(
     jv.OneOrMore(ListOf(OneOf(Tolerates), "words"), 10),
     "Allow preemption, spot nodes, or both.",
 )
-TOGETHER: Final = Key("together", OneOf(("rack",)), "All its nodes in one rack, or it waits.")
+TOGETHER: Final = Key("together", OneOf(("rack",)), "rack: all nodes of the job in one rack.")
 
 JOB_KEYS: Final[tuple[Key[Any], ...]] = (
     JOB_NAME,
@@ -173,7 +173,7 @@ def job_schema() -> Schema:
     """Return the job file as JSON Schema (draft 2020-12), for editors and other tools."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "description": "What a person asks to be run, on Slurm or on Kubernetes alike.",
+        "description": "A job for Slurm or Kubernetes.",
         **JOB.schema(),
         "examples": [_EXAMPLE],
     }
