@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
 from playwright.sync_api import Page as BrowserPage
-from playwright.sync_api import expect, sync_playwright
 
 from docs.reference import code_pages, command_pages
 from tests.docs.reading import ROOT
@@ -133,16 +133,23 @@ def test_a_page_that_is_written_is_found(site: Path) -> None:
     assert sorted(str(path.relative_to(site)) for path in lonely) == []
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright, launched(playwright) as made:
+        yield made
+
+
 @pytest.fixture
-def window(site: Path) -> Iterator[BrowserPage]:
+def window(browser: Browser) -> Iterator[BrowserPage]:
     """A browser window of a laptop's size. It may meet no error and ask no host for anything."""
     errors: list[str] = []
     asked: list[str] = []
-    with sync_playwright() as playwright, launched(playwright) as browser:
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        yield page
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(120_000)  # a machine that runs other tests beside this one is slow
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    page.close()
     assert errors == []
     assert [url for url in asked if not url.startswith(("file:", "about:", "data:"))] == []
 
@@ -152,7 +159,7 @@ def test_search_works_when_the_site_is_opened_from_a_folder(site: Path, window: 
     window.keyboard.press("/")
     window.get_by_role("textbox", name="Search").press_sequentially("preemption")
 
-    expect(window.locator(".md-search-result__meta")).to_contain_text("matching document", timeout=40_000)
+    expect(window.locator(".md-search-result__meta")).to_contain_text("matching document", timeout=120_000)
     found = window.locator(".md-search-result__link").first
     assert (found.get_attribute("href") or "").startswith(site.as_uri())
 
@@ -181,6 +188,15 @@ def test_the_landing_page_fits_on_one_screen(site: Path, window: BrowserPage) ->
     for part in (picture, window.locator(".md-content table")):
         box = part.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 900
+
+
+def test_a_copied_block_has_only_its_commands(site: Path, window: BrowserPage) -> None:
+    window.goto((site / "guides/why.html").as_uri())
+    copied = window.locator("pre > code").first.evaluate(
+        """code => { code.setAttribute("data-md-copying", ""); return code.innerText }"""
+    )
+    commands = [line for line in copied.splitlines() if line.strip()]
+    assert commands == ["fairway why 8f3k", "fairway why 8f3k -o json"]
 
 
 def test_the_logo_is_the_one_of_the_web_pages(site: Path) -> None:
