@@ -32,9 +32,8 @@ SQL = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP)\b")
 QUOTES = ("docs/reference/glossary.md", "docs/promises.md", "docs/adr/")
 """The list itself; measured results; and decisions, which are a record of what was written then."""
 PENDING: tuple[str, ...] = (
-    "README.md",
-    "docs/",
-    "examples/",
+    "docs/guides/sign-in.md",
+    "docs/reference/",
     "src/fairway/cli/",
     "src/fairway/client/",
     "src/fairway/demo/",
