@@ -27,6 +27,7 @@ from fairway.ledger.fleet.clusters import ClusterStore
 from fairway.ledger.fleet.conditions import ConditionStore, ConditionWriter
 from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
+from fairway.ledger.fleet.team_colours import TeamColourStore
 from fairway.ledger.jobs.dispatch import DispatchStore, DispatchWriter
 from fairway.ledger.jobs.mirror import MirrorStore, MirrorWriter
 from fairway.ledger.jobs.store import JobStore
@@ -47,6 +48,7 @@ from fairway.ledger.telemetry.use_views import UseViewStore
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
 from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
+from fairway.ledger.usage.queue import QueueStore, QueueWriter
 from fairway.ledger.usage.totals import UsageStore
 
 
@@ -62,6 +64,7 @@ class FencedTransaction:
         self.mirror: Final = MirrorWriter(connection, lease)
         self.metering: Final = MeteringWriter(connection, lease)
         self.capacity: Final = CapacityWriter(connection, lease)
+        self.queue: Final = QueueWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
         self.gpu_events: Final = GpuEventWriter(connection, lease)
@@ -88,6 +91,8 @@ class Ledger:
         self.mirror: Final = MirrorStore(connections)
         self.metering: Final = MeteringStore(connections)
         self.capacity: Final = CapacityStore(connections)
+        self.queue: Final = QueueStore(connections)
+        self.team_colours: Final = TeamColourStore(connections)
         self.usage: Final = UsageStore(connections)
         self.partitions: Final = PartitionStore(connections)
         self.prices: Final = PriceStore(connections)

@@ -67,9 +67,28 @@ _QUEUE = text("""
     INSERT INTO to_meter (cluster, job) SELECT cluster, id FROM job WHERE attempts > 0 ORDER BY id
 """)
 
+# As the meter samples it: the devices that jobs waited for, from their submission to their first start.
+_WAITED = text("""
+    INSERT INTO queue_hour (hour, cluster, pool, slice, seconds, device_seconds)
+    SELECT hour, cluster, pool, slice, 3600, COALESCE(device_seconds, 0) FROM capacity_hour LEFT JOIN (
+        SELECT hour, waited.cluster, pool, slice, CAST(sum(devices * extract(
+            epoch FROM least(began, hour + interval '1 hour') - greatest(submitted_at, hour)
+        )) AS bigint) AS device_seconds
+        FROM (
+            SELECT cluster, class, devices, submitted_at, COALESCE(
+                (SELECT min(started_at) FROM attempt WHERE attempt.job = job.id), ended_at
+            ) AS began FROM job
+        ) AS waited JOIN job_class ON job_class.id = waited.class
+        CROSS JOIN LATERAL generate_series(
+            date_trunc('hour', submitted_at), began, interval '1 hour'
+        ) AS hour
+        GROUP BY hour, waited.cluster, pool, slice
+    ) AS of_jobs USING (hour, cluster, pool, slice)
+""")
+
 _ANALYZE = text(
     "ANALYZE job, job_class, job_spec, engine_job, attempt, job_event, job_clock, metered, usage, usage_hour,"
-    " usage_day, capacity, capacity_hour, capacity_day"
+    " usage_day, capacity, capacity_hour, capacity_day, queue_hour"
 )
 
 _ANALYZE_USES = text("ANALYZE job_use, gpu_use, use_hour, use_day, node_use")
@@ -192,6 +211,7 @@ async def backfill(
         await _write_capacity(connection, history)
         if history.interventions:
             await connection.execute(insert(intervention), [_intervention(i) for i in history.interventions])
+        await connection.execute(_WAITED)
     async with connections.single(seconds=SECONDS) as connection:
         await connection.execute(_ANALYZE)  # lest the first pages are planned for empty tables
 

@@ -28,6 +28,7 @@ from fairway.services.leaving import plan_leave
 from fairway.services.plans import FleetPlan, Planner
 from fairway.services.removals import find_removals, require_confirmed
 from fairway.services.rights import require_role, visible_teams
+from fairway.views.colours import assigned
 from fairway.wire import policy as wire
 
 _LARGE_FILE: Final = 256 * 1024
@@ -233,7 +234,11 @@ async def list_teams(ledger: Ledger, fleets: Fleets) -> list[wire.Team]:
             not_live.setdefault(name, []).append(apply.cluster)
     counts, pools = await ledger.jobs.counts(), await ledger.clusters.pools()
     teams = convert.with_holdings(list(found.values()), counts, pools)
-    teams = [team.model_copy(update={"not_live_on": not_live.get(team.name, [])}) for team in teams]
+    colours = await ledger.team_colours.numbers(list(found), assigned)
+    teams = [
+        team.model_copy(update={"not_live_on": not_live.get(team.name, []), "colour": colours[team.name]})
+        for team in teams
+    ]
     return sorted(teams, key=convert.team_key)
 
 

@@ -445,6 +445,7 @@ class Team(Wire):
     not_live_on: list[str] = Field(
         default_factory=list, description="clusters where an apply stopped before all of the team was written"
     )
+    colour: int | None = Field(default=None, description="number of its fixed colour in charts")
 
 
 class Rendered(Wire):

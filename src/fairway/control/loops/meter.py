@@ -15,7 +15,9 @@ from fairway.explain.reasons import WAITS_FOR_CAPACITY
 from fairway.ledger import Hours, HoursTooFew, Lease, Ledger, LedgerBusy, MeteredBatch
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
+from fairway.model.job import PENDING_JOBS
 from fairway.model.names import ClusterName, SliceName
+from fairway.model.team import Supply
 from fairway.policy.capacity import capacity_samples, capacity_update
 from fairway.services.fleets import LastApplied
 
@@ -31,6 +33,8 @@ GRACE_SECONDS: Final = 60
 """Wait after a full hour before metering running jobs up to it: the mirror must know what ended before."""
 MAX_DAYS: Final = 31
 """Days of capacity written in one transaction after a long downtime."""
+MAX_GAP: Final = 600
+"""Seconds between two samples of the queue beyond which what waited meanwhile is unknown."""
 _HOUR: Final = 3600
 _DAY: Final = 86400
 
@@ -56,6 +60,7 @@ class MeterCluster:
         self._clock = clock
         self._batch_size = batch
         self._hours_limit = MAX_HOURS
+        self._queue_sampled: int | None = None
 
     async def __call__(self, lease: Lease) -> None:
         """Bring usage and capacity up to date; does nothing before the first fleet."""
@@ -66,9 +71,11 @@ class MeterCluster:
         now = int(self._clock())
         await self._meter(lease, calendar, now)
         await self._write_capacity(lease, fleet, calendar, now)
+        await self._sample_queue(lease, fleet, calendar, now)
 
     async def close(self) -> None:
         """Reset the batch sizes and remove the metrics at the end of a tenure."""
+        self._queue_sampled = None
         self._batch_size = self._batch
         self._hours_limit = MAX_HOURS
         self._metrics.forget_capacity(self._cluster)
@@ -162,6 +169,22 @@ class MeterCluster:
             if not away:
                 return
             stored = await self._ledger.capacity.current(self._cluster)
+
+    async def _sample_queue(self, lease: Lease, fleet: Fleet, calendar: Calendar, now: int) -> None:
+        """Add what waits now to the hours since the last sample."""
+        since, self._queue_sampled = self._queue_sampled, now
+        if since is None or not 0 < now - since <= MAX_GAP:
+            return
+        waiting = {supply: 0 for pool in fleet.pools_of(self._cluster) for supply in pool.supplies}
+        for count in await self._ledger.jobs.counts(self._cluster):
+            if count.state in PENDING_JOBS and count.pool is not None:
+                supply = Supply(count.pool, count.slice)
+                if supply in waiting:
+                    waiting[supply] += count.devices
+        hours = calendar.hours(Span(calendar.hour_start(since), calendar.next_hour(now)))
+        lengths = [(h.start, min(h.end, now) - max(h.start, since)) for h in hours]
+        async with self._ledger.writing(lease) as tx:
+            await tx.queue.add(waiting, [(start, length) for start, length in lengths if length > 0])
 
 
 def hours_of(calendar: Calendar, first: int, last: int) -> Hours:

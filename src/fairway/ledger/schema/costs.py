@@ -130,6 +130,15 @@ capacity_hour: Final = Table(
     *map(_key, _SUPPLY),
     *map(_sum, (*_STATES, "gpu_seconds")),
 )
+# Devices that jobs waited for, sampled by the meter; `seconds` of the hour were observed.
+queue_hour: Final = Table(
+    "queue_hour",
+    metadata,
+    _key("hour", Moment),
+    *map(_key, _SUPPLY),
+    _count("seconds"),
+    _sum("device_seconds"),
+)
 capacity_day: Final = Table(
     "capacity_day",
     metadata,

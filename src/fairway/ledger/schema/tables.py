@@ -122,6 +122,14 @@ cluster_condition: Final = Table(
     one_of("type", ConditionType),
 )
 
+# The number of a team's colour in charts: given once, so that no other team's colour ever changes.
+team_colour: Final = Table(
+    "team_colour",
+    metadata,
+    Column("team", Name, primary_key=True),
+    Column("number", Integer, nullable=False),
+)
+
 node: Final = Table(
     "node",
     metadata,

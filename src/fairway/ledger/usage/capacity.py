@@ -17,7 +17,7 @@ from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import AnyRow, arrays, moment, seconds, supply
 from fairway.ledger.usage.metering import Hours
 from fairway.model.charge import CapacitySum, Span
-from fairway.model.names import ClusterName
+from fairway.model.names import ClusterName, PoolName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.usage import CapacitySample
@@ -106,6 +106,8 @@ _GONE = text("""
     WHERE cluster = :cluster AND capacity_now.pool = gone.pool AND capacity_now.slice = gone.slice
 """)
 
+_GPUS = text("SELECT pool, sum(gpus) AS gpus FROM capacity_now GROUP BY pool")
+
 _OF_CLUSTERS: Final = "(CAST(:clusters AS text[]) IS NULL OR cluster = ANY(CAST(:clusters AS text[])))"
 
 
@@ -131,6 +133,10 @@ _Key = tuple[int, str, str, str]
 
 class CapacityStore(LedgerStore):
     """Reads the capacity of pools: now, and over time."""
+
+    async def gpus(self) -> dict[PoolName, int]:
+        """Return the GPUs of each pool as last metered, those that are cut into slices included."""
+        return {PoolName(row.pool): int(row.gpus) for row in await self._fetch(_GPUS)}
 
     async def nodes(self, cluster: str) -> tuple[NodeGroup, ...]:
         """Return the nodes of a cluster on which pools have devices, counted by what they have in common."""

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.loops.meter import GRACE_SECONDS, MeterCluster
+from fairway.control.loops.meter import GRACE_SECONDS, MAX_GAP, MeterCluster
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
@@ -234,3 +234,20 @@ async def test_a_pool_that_is_gone_is_closed(bench: Bench) -> None:
     await bench.step(NOON + 500)
     assert bench.capacity() == [(0, 50, 8, 0, 0, 0, 8)]
     assert bench.db.execute("SELECT count(*) FROM capacity_now").fetchone() == (0,)
+
+
+async def test_what_waits_is_sampled_by_hour(bench: Bench) -> None:
+    class_ = bench.hand.class_()
+    for state in ("waiting", "queued", "held", "running"):
+        job = bench.hand.job(class_)
+        bench.db.execute("UPDATE job SET state = %s, devices = 4 WHERE id = %s", (state, job))
+    await bench.step(NOON - 30)
+    assert bench.db.execute("SELECT count(*) FROM queue_hour").fetchone() == (0,)  # since when is unknown
+    await bench.step(NOON + 30)
+    await bench.step(NOON + 40)
+    await bench.step(NOON + 40 + MAX_GAP + 1)  # away for too long: what waited meanwhile is unknown
+    found = bench.db.execute(
+        "SELECT hour, seconds, device_seconds FROM queue_hour WHERE device_seconds > 0 ORDER BY hour"
+    ).fetchall()
+    rows = [(seconds(hour) - NOON, length, sums) for hour, length, sums in found]
+    assert rows == [(-HOUR, 30, 8 * 30), (0, 40, 8 * 40)]
