@@ -21,11 +21,12 @@ from fairway.cli.output.report import (
     usage_view,
     waste_view,
 )
-from fairway.cli.output.svg import COLOURS, NARROW, WIDE, Bar, SvgPlot, SvgSeries, bars_plot, columns_plot
+from fairway.cli.output.svg import NARROW, WIDE, Bar, SvgPlot, SvgSeries, bars_plot, columns_plot
 from fairway.client.client import Client
 from fairway.client.requests import CostFilters
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.gpu_use import HeldKind
+from fairway.views.colours import OTHERS, PALETTE, colour_class, palette_css
 from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
 
@@ -34,7 +35,7 @@ _BARS: Final = 15
 _WASTED: Final = tuple(k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT)
 _TEMPLATE: Final = Environment(
     loader=PackageLoader("fairway.cli"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-).get_template("report.html")
+).get_template("report.html", globals={"palette": palette_css()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class ReportSection:
 
     title: str
     css: str = ""
-    legend: Sequence[tuple[str, int]] | None = None
-    """The names of the colours."""
+    legend: Sequence[tuple[str, str]] | None = None
+    """Names, and the CSS classes of their colours."""
     plots: Sequence[SvgPlot] = ()
     view: TableView | None = None
     marked: Mapping[int, str] = field(default_factory=dict)
@@ -59,8 +60,8 @@ class DailyValues:
     by_name: dict[str, dict[str, Decimal]]
     """Name to day to value."""
     unit: str
-    colours: Mapping[str, int] = field(default_factory=dict)
-    """Fixed colours of names; the others are assigned in order."""
+    colours: Mapping[str, str] = field(default_factory=dict)
+    """The CSS classes of names with fixed colours; the others are assigned in order."""
 
 
 def cost_page(report: wire.CostReport, daily: DailyValues) -> str:
@@ -85,9 +86,9 @@ def cost_page(report: wire.CostReport, daily: DailyValues) -> str:
     sections = [
         *_over_time(f"Cost by day, {report.currency}", daily),
         *_bars(f"Cost by {_by(report)}", bars, names, report.currency),
-        _table(f"All of it, by {_by(report)}", cost_view(report, wide=True), own),
+        _table(f"All rows by {_by(report)}", cost_view(report, wide=True), own),
     ]
-    return _page(f"What {_subject(report)} cost", report, figures, sections)
+    return _page(f"Cost of {_subject(report)}", report, figures, sections)
 
 
 def usage_page(report: wire.UsageReport, daily: DailyValues) -> str:
@@ -104,9 +105,9 @@ def usage_page(report: wire.UsageReport, daily: DailyValues) -> str:
     sections = [
         *_over_time("GPU-hours by day", daily),
         *_bars(f"GPU-hours by {_by(report)}", bars, ["GPU-hours"], "GPU-hours"),
-        _table(f"All of it, by {_by(report)}", usage_view(report, wide=True), {}),
+        _table(f"All rows by {_by(report)}", usage_view(report, wide=True), {}),
     ]
-    return _page(f"What {_subject(report)} used", report, figures, sections)
+    return _page(f"Usage of {_subject(report)}", report, figures, sections)
 
 
 def waste_page(report: wire.WasteReport, daily: DailyValues) -> str:
@@ -117,7 +118,7 @@ def waste_page(report: wire.WasteReport, daily: DailyValues) -> str:
         (f"cost, {report.currency}", figure(total.amount)),
         ("unused", f"{percent(unused, total.capacity_hours)} %"),
         ("hours unused", figure(unused)),
-        ("hours there", figure(total.capacity_hours)),
+        ("capacity hours", figure(total.capacity_hours)),
     ]
     names = ["used", *(KIND_WORDS[k] for k in _WASTED)]
     bars = [
@@ -129,11 +130,11 @@ def waste_page(report: wire.WasteReport, daily: DailyValues) -> str:
         for row in report.rows[:_BARS]
     ]
     sections = [
-        *_over_time(f"What it cost by day, {report.currency}", daily),
-        *_bars("Hours, used and not", bars, names, "hours"),
-        _table(f"All of it, by {_by(report)}", waste_view(report, wide=False), {}),
+        *_over_time(f"Cost of unused GPUs by day, {report.currency}", daily),
+        *_bars("Used and unused hours", bars, names, "hours"),
+        _table(f"All rows by {_by(report)}", waste_view(report, wide=False), {}),
     ]
-    return _page("What nobody used", report, figures, sections)
+    return _page("Waste", report, figures, sections)
 
 
 def efficiency_page(report: wire.EfficiencyReport, daily: DailyValues) -> str:
@@ -160,16 +161,16 @@ def efficiency_page(report: wire.EfficiencyReport, daily: DailyValues) -> str:
     sections = [
         *_over_time("GPU-hours held by day", daily),
         *_bars(f"GPU-hours by {_by(report)}", bars, list(HELD_WORDS.values()), "GPU-hours"),
-        _table(f"All of it, by {_by(report)}", efficiency_view(report, wide=True), {}),
+        _table(f"All rows by {_by(report)}", efficiency_view(report, wide=True), {}),
     ]
-    return _page(f"What {_subject(report)} did with its GPUs", report, figures, sections)
+    return _page(f"GPU efficiency of {_subject(report)}", report, figures, sections)
 
 
 def statements_page(found: wire.Statements) -> str:
     """Render the statements of a month, one section for each team; printed, each begins a page."""
     figures = [(f"total, {found.currency}", figure(found.total)), ("teams", str(len(found.statements)))]
     bars = [
-        Bar(s.team or "(nobody)", [max(Decimal(0), s.total)], f"{figure(s.total)} {found.currency}")
+        Bar(s.team or "(unallocated)", [max(Decimal(0), s.total)], f"{figure(s.total)} {found.currency}")
         for s in sorted(found.statements, key=lambda s: -s.total)[:_BARS]
     ]
     sections = [*_bars("By team", bars, ["charged"], found.currency)]
@@ -178,7 +179,7 @@ def statements_page(found: wire.Statements) -> str:
         view = statements_view(single)
         view = replace(view, columns=view.columns[1:], rows=[row[1:] for row in view.rows[:-2]])
         marked = {i: "correction" for i, x in enumerate(statement.lines) if x.used_in != found.month}
-        name = statement.team or "Nobody: what is a line of its own"
+        name = statement.team or "Unallocated"
         sections.append(_table(name, view, marked, "team"))
     return _TEMPLATE.render(
         title=f"Statements of {found.month}",
@@ -199,7 +200,7 @@ def _page(
         subtitle += f"; only {' and '.join(only)}"
     notes = list(report.notes)
     if report.of_teams is not None:
-        notes.append(f"of the teams {', '.join(report.of_teams)}: what the asker may see")
+        notes.append(f"Shows the teams {', '.join(report.of_teams)}, which the author may see.")
     return _TEMPLATE.render(
         title=title, fleet=report.fleet, subtitle=subtitle, figures=figures, sections=sections, notes=notes
     )
@@ -210,17 +211,20 @@ def _over_time(title: str, daily: DailyValues) -> list[ReportSection]:
     if len(daily.days) < 2 or not daily.by_name:
         return []
     ranked = sorted(daily.by_name, key=lambda n: -sum(daily.by_name[n].values(), Decimal(0)))
-    shown, rest = ranked[: COLOURS - 1], ranked[COLOURS - 1 :]
+    most = len(ranked) if len(ranked) <= len(PALETTE) else len(PALETTE) - 1
+    shown, rest = ranked[:most], ranked[most:]
     zero = Decimal(0)
     series = [
         SvgSeries(
-            name, [daily.by_name[name].get(day, zero) for day in daily.days], daily.colours.get(name, i)
+            name,
+            [daily.by_name[name].get(day, zero) for day in daily.days],
+            daily.colours.get(name) or colour_class(i),
         )
         for i, name in enumerate(shown)
     ]
     if rest:
         sums = [sum((daily.by_name[n].get(day, zero) for n in rest), zero) for day in daily.days]
-        series.append(SvgSeries(f"{len(rest)} others", sums, COLOURS - 1))
+        series.append(SvgSeries(f"{len(rest)} others", sums, OTHERS))
     plots = [columns_plot(daily.days, series, daily.unit, width) for width in (WIDE, NARROW)]
     return [ReportSection(title, "plot", [(s.name, s.colour) for s in series], plots)]
 
@@ -228,7 +232,7 @@ def _over_time(title: str, daily: DailyValues) -> list[ReportSection]:
 def _bars(title: str, bars: Sequence[Bar], names: Sequence[str], unit: str) -> list[ReportSection]:
     if not bars:
         return []
-    legend = [(name, i) for i, name in enumerate(names) if any(b.parts[i] for b in bars)]
+    legend = [(name, f"c{i}") for i, name in enumerate(names) if any(b.parts[i] for b in bars)]
     plots = [bars_plot(bars, names, unit, width) for width in (WIDE, NARROW)]
     return [ReportSection(title, "plot", legend if len(names) > 1 else None, plots)]
 
@@ -253,8 +257,11 @@ def _subject(report: wire.Document) -> str:
     return report.team or (", ".join(report.of_teams) if report.of_teams else report.fleet)
 
 
-def daily_values(report: AnyReport) -> DailyValues:
-    """Convert a report by day, and by one more label if it has two, to the data of a plot over time."""
+def daily_values(report: AnyReport, teams: Mapping[str, int] | None = None) -> DailyValues:
+    """Convert a report by day, and by one more label if it has two, to the data of a plot over time.
+
+    `teams`: the numbers of their fixed colours.
+    """
     by_name: dict[str, dict[str, Decimal]] = {}
     day_col = report.by.index(Label.DAY)
     days: set[str] = set()
@@ -269,11 +276,11 @@ def daily_values(report: AnyReport) -> DailyValues:
             by_day = by_name.setdefault(name, {})
             by_day[day] = by_day.get(day, Decimal(0)) + value
     # The same colours as in the bars.
-    colours: dict[str, int] = {}
-    if isinstance(report, wire.WasteReport):
-        colours = {KIND_WORDS[kind]: i for i, kind in enumerate(UNUSED_KINDS, 1)}  # usage is the first
-    elif isinstance(report, wire.EfficiencyReport):
-        colours = {word: i for i, word in enumerate(HELD_WORDS.values())}
+    colours = {KIND_WORDS[kind]: f"c{i}" for i, kind in enumerate(UNUSED_KINDS, 1)}  # usage is the first
+    if isinstance(report, wire.EfficiencyReport):
+        colours = {word: f"c{i}" for i, word in enumerate(HELD_WORDS.values())}
+    elif teams and Label.TEAM in report.by:
+        colours |= {team: colour_class(number) for team, number in teams.items()}
     return DailyValues(sorted(days), by_name, unit, colours)
 
 
@@ -293,11 +300,14 @@ def report_page(client: Client, filters: CostFilters, report: AnyReport) -> str:
     """Render a report with a plot over time, for which it is fetched again by day and its first label."""
     first = next((label for label in report.by if label is not Label.DAY), None)
     by_day: CostFilters = {**filters, "by": ["day", *([first.value] if first else [])], "most": wire.MAX_ROWS}
+    teams = None
+    if first is Label.TEAM:
+        teams = {team.name: team.colour for team in client.teams() if team.colour is not None}
     match report:
         case wire.CostReport():
-            return cost_page(report, daily_values(client.report_cost(**by_day)))
+            return cost_page(report, daily_values(client.report_cost(**by_day), teams))
         case wire.UsageReport():
-            return usage_page(report, daily_values(client.report_usage(**by_day)))
+            return usage_page(report, daily_values(client.report_usage(**by_day), teams))
         case wire.WasteReport():
             by_day["by"] = ["day"]
             return waste_page(report, daily_values(client.report_waste(**by_day)))

@@ -1,6 +1,7 @@
 """Draw plots as SVG shapes, which `templates/report.html` renders. Pure: numbers in, shapes out.
 
-Colours are CSS classes of the page (`c0` … `c7`), so that dark mode and print work.
+Colours are CSS classes of the page (`c0` to `c7` of kinds, `t0` to `t23` of teams), so that
+dark mode and print work.
 
 Text shrinks with a scaled SVG, so each plot is drawn for both widths it is shown at.
 """
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 WIDE: Final = 920
 NARROW: Final = 340
 COLOURS: Final = 8
+"""Of kinds: `c0` to `c7`."""
 _CHAR: Final = 6.6
 """The approximate width of a character of 12 px."""
 
@@ -23,7 +25,8 @@ class SvgSeries(NamedTuple):
 
     name: str
     values: Sequence[Decimal]
-    colour: int
+    colour: str
+    """A CSS class."""
 
 
 class Bar(NamedTuple):
@@ -96,15 +99,15 @@ def bars_plot(bars: Sequence[Bar], names: Sequence[str], unit: str, width: int) 
             part_width = max(0.0, float(part)) * scale
             if part_width > 0:
                 title = f"{b.name}  {names[i]}: {part:,} {unit}"
-                shapes.append(_rect(i % COLOURS, x, y + 19, part_width, 10, title))
+                shapes.append(_rect(f"c{i % COLOURS}", x, y + 19, part_width, 10, title))
             x += part_width
         y += 38
     return SvgPlot(width, round(max(y, 1)), f"{unit} by row", shapes)
 
 
-def _rect(colour: int, x: float, y: float, width: float, height: float, title: str) -> Shape:
+def _rect(colour: str, x: float, y: float, width: float, height: float, title: str) -> Shape:
     place = {"x": f"{x:.2f}", "y": f"{y:.2f}", "width": f"{width:.2f}", "height": f"{height:.2f}"}
-    return Shape("rect", {"class": f"c{colour}"} | place, title=title)
+    return Shape("rect", {"class": colour} | place, title=title)
 
 
 def _text(css: str, x: float, y: str, text: str, anchor: str = "start") -> Shape:

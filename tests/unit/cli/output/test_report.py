@@ -385,7 +385,7 @@ def test_pages_escape_what_they_are_given_everywhere() -> None:
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_a_plot_is_drawn_within_its_width(width: int) -> None:
     days = [f"2026-{m:02d}-{d:02d}" for m in (7, 8, 9) for d in range(1, 31)]
-    plot = columns_plot(days, [SvgSeries("a", [Decimal(i) for i in range(90)], 0)], "USD", width)
+    plot = columns_plot(days, [SvgSeries("a", [Decimal(i) for i in range(90)], "t0")], "USD", width)
     bars = [shape.attributes for shape in plot.shapes if shape.tag == "rect"]
     assert len(bars) == 89  # a day without anything has none
     assert all(float(bar["x"]) + float(bar["width"]) <= width for bar in bars)
