@@ -107,7 +107,10 @@ def _picture(page: Page, file: Path, width: int, tallest: int) -> None:
 def _wait_for_plots(page: Page) -> None:
     """Plots are drawn after the page is there; one without figures stays empty. The policy forbids waiting
     by a function in the page, which Playwright would evaluate from a text."""
-    drawn = "[...document.querySelectorAll('[data-plot]')].every((plot) => plot.querySelector('canvas'))"
+    drawn = (
+        "!document.querySelector('[aria-busy=true]') && "
+        "[...document.querySelectorAll('[data-plot]')].every((plot) => plot.querySelector('canvas'))"
+    )
     for _ in range(16):
         page.wait_for_timeout(500)
         if page.evaluate(drawn):

@@ -62,10 +62,29 @@ async def use_history(
     by_day = days > MAX_DAYS_BY_HOUR
     if by_day:
         first = calendar.day_start(calendar.day_of(read_to - 1 - (days - 1) * _DAY))
-        spans = calendar.days(Span(first, calendar.day_end(calendar.day_of(read_to - 1))))
+        window = Span(first, calendar.day_end(calendar.day_of(read_to - 1)))
     else:
-        first = calendar.hour_start(read_to - days * _DAY)
-        spans = calendar.hours(Span(first, calendar.next_hour(read_to - 1)))
+        window = Span(calendar.hour_start(read_to - days * _DAY), calendar.next_hour(read_to - 1))
+    return await use_between(ledger, fleet, window, read_to, by_day=by_day, pool=pool, teams=teams)
+
+
+async def use_between(
+    ledger: Ledger,
+    fleet: Fleet,
+    window: Span,
+    read_to: int,
+    *,
+    by_day: bool,
+    pool: PoolName | None = None,
+    teams: frozenset[str] | None = None,
+) -> UseHistory:
+    """Read a window, up to when metrics are read."""
+    calendar = calendar_of(fleet)
+    pools = {p.name: p for p in fleet.pools if pool in (None, p.name)}
+    window = Span(window.start, min(window.end, calendar.next_hour(read_to - 1)))
+    if window.start >= window.end:
+        return UseHistory((), by_day, read_to)
+    spans = calendar.days(window) if by_day else calendar.hours(window)
     view = UsageView(dict.fromkeys(pools, spans), (), UsageFilter(teams=teams))
     # What runs is counted as far as metrics are read: of the time since nothing is known yet.
     held = await ledger.usage.sums(view.spans, (), view.which, read_to, local=calendar)

@@ -65,8 +65,8 @@ def add_pages(
         home_page.add_home_page(site, fleet_cache)
         fleet_page.add_fleet_pages(site, fleet_cache, plots, uses)
         pool_page.add_pool_pages(site, fleet_cache, plots, uses)
-        team_page.add_team_pages(site, uses)
-        cost_page.add_cost_pages(site)
+        team_page.add_team_pages(site, uses, plots)
+        cost_page.add_cost_pages(site, plots)
         server_page.add_server_page(site)
         search_page.add_search_page(site)
     app.router.route_class = GuardedRoute

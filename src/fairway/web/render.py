@@ -59,9 +59,10 @@ def without_marks(value: object) -> object:
     return type(value)(_MARKS.sub("", value))
 
 
-def is_part(request: Request) -> bool:
-    """Return whether an open page asks for a part of itself."""
-    return bool(request.headers.get("hx-request") and request.headers.get("hx-target"))
+def is_part(request: Request, part: str | None = None) -> bool:
+    """Return whether an open page asks for a part of itself, or for this one."""
+    target = request.headers.get("hx-target") if request.headers.get("hx-request") else None
+    return bool(target) if part is None else target == part
 
 
 class PageRenderer:

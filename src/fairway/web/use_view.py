@@ -22,12 +22,12 @@ from fairway.model.names import PoolName
 from fairway.model.price import cent
 from fairway.services.cost_queries import CostQueries, CostRequest, IdleHolders
 from fairway.services.fleets import Fleets
-from fairway.services.use_history import UseHistory, use_history
+from fairway.services.use_history import UseHistory, use_between
 from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.cache.single_flight import SingleFlightGroup
+from fairway.web.ranges import TimeRange, report_window
 from fairway.web.use_chart import UseChart, UsePoint, draw_use
 
-DAYS: Final = 7
 MAX_WASTERS: Final = 10
 MAX_NODES: Final = 24
 """Nodes of the heat map of the fleet: those that were held and did least."""
@@ -67,7 +67,10 @@ class UseView:
     of_teams: Sequence[str] | None
     """The caller sees only these; None: all."""
     currency: str
-    days: int = DAYS
+    range_name: str
+    """`7 days`."""
+    report_window: str
+    """The window of the CLI's report with the same figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +129,39 @@ class UseViews:
         pool: PoolName | None = None,
         team: str | None = None,
         teams: frozenset[str] | None = None,
+        range_: TimeRange,
     ) -> UseView:
-        """Return the use of the fleet, of a pool, or of a team with `teams` inside it.
+        """Return the use of the fleet, of a pool, or of a team with `teams` inside it, over a range.
 
         Wasters are of those teams alone whose costs the caller may see.
         """
         cache = await self._current()
         fleet = cache.fleet
-        read = partial(use_history, self._ledger, fleet, DAYS, pool=pool, teams=teams)
-        history = await cache.histories.get((pool, teams), read)
+        read = partial(self._read_history, fleet, range_, pool, teams)
+        history = await cache.histories.get((range_.text, pool, teams), read)
+        window = report_window(range_.text)
         if history is None:
-            return UseView(None, None, (), None, fleet.currency)
-        holders = await self._idle_holders(caller, pool, team)
+            return UseView(None, None, (), None, fleet.currency, range_.name, window)
+        holders = await self._idle_holders(caller, window, pool, team)
         return UseView(
             draw_use(points(history)),
             datetime.fromtimestamp(history.read_to, UTC),
             None if holders is None else wasters(holders, fleet.currency),
             None if holders is None else holders.of_teams,
             fleet.currency,
+            range_.name,
+            window,
+        )
+
+    async def _read_history(
+        self, fleet: Fleet, range_: TimeRange, pool: PoolName | None, teams: frozenset[str] | None
+    ) -> UseHistory | None:
+        clusters = {p.cluster for p in fleet.pools if pool in (None, p.name)}
+        read_to = await self._ledger.use_views.read_to(clusters)
+        if read_to is None:
+            return None
+        return await use_between(
+            self._ledger, fleet, range_.span, read_to, by_day=range_.by_day, pool=pool, teams=teams
         )
 
     async def heat_map(self, cluster: str, nodes: Collection[str]) -> HeatMap | None:
@@ -167,10 +185,10 @@ class UseViews:
         return self._cache
 
     async def _idle_holders(
-        self, caller: Token, pool: PoolName | None, team: str | None
+        self, caller: Token, window: str, pool: PoolName | None, team: str | None
     ) -> IdleHolders | None:
         by = (Label.TEAM, Label.USER, Label.POOL)
-        request = CostRequest(f"{DAYS}d", by, team=team, pool=pool, max_rows=MAX_WASTERS)
+        request = CostRequest(window, by, team=team, pool=pool, max_rows=MAX_WASTERS)
         try:
             async with asyncio.timeout(MAX_SECONDS):
                 return await self._costs.idle_holders(caller, request)
@@ -243,7 +261,7 @@ def _cell(node: str, start: int, hour: NodeHour | None) -> HeatCell:
     if hour is None or hour.measured < _MOSTLY * _HOUR:
         return HeatCell("?", "unknown", f"{when}: not measured")
     if hour.held_measured < _MOSTLY * hour.measured:
-        return HeatCell("·", "free", f"{when}: nobody held it")
+        return HeatCell("·", "free", f"{when}: not held by any job")
     ratio = min(1.0, hour.held_busy / hour.held_measured)
     # Anything that is not zero gets a shade of its own.
     shade = 0 if ratio < 0.01 else max(1, round(ratio * _SHADES))

@@ -89,6 +89,15 @@ class SingleFlight(Generic[T]):
         return result
 
 
+async def within(seconds: float, result: Awaitable[T]) -> T | None:
+    """Return a shared result. Returns None if it takes longer; the read goes on for the next caller."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await result
+    except TimeoutError:
+        return None
+
+
 class SingleFlightGroup(Generic[T]):
     """One SingleFlight for each key; the oldest is dropped when there are too many."""
 

@@ -28,7 +28,7 @@
     if (!frame || !room || !window.uPlot) return;
     const text = frame.dataset.plot;
     const width = Math.max(200, room.clientWidth);
-    const look = `${text}|${width}|${colour("c0")}`;
+    const look = `${text}|${width}|${colour("t0")}`;
     if (drawn && drawn.look === look && drawn.room === room && room.firstChild) return;
     if (drawn) drawn.plot.destroy();
     room.textContent = "";

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
@@ -96,8 +96,10 @@ async def read_report(costs: CostQueries, caller: Token, what: ReportKind, reque
             return await costs.waste(caller, request)
 
 
-async def read_page(costs: CostQueries, caller: Token, query: CostQuery) -> CostPageData:
-    """Query everything the page shows at once. Raises RequestError."""
+async def read_page(
+    costs: CostQueries, caller: Token, query: CostQuery, colours: Mapping[str, int]
+) -> CostPageData:
+    """Query everything the page shows at once; `colours` are the numbers of teams. Raises RequestError."""
     size = size_of(await costs.fleet(), caller, query)
     if size is QuerySize.LATE:
         report = await read_report(costs, caller, query.what, query.request())
@@ -107,7 +109,7 @@ async def read_page(costs: CostQueries, caller: Token, query: CostQuery) -> Cost
         label = _plot_label(query, size)
         report, daily = await _read_with_days(costs, caller, query, size, label)
         compared, change = await _compare(costs, caller, query, daily)
-        plot = _plot(daily, label)
+        plot = _plot(daily, label, await _numbers(costs, label, colours))
     return CostPageData(report, tables.figures(report, change), tables.table(report, query), plot, compared)
 
 
@@ -141,12 +143,25 @@ def _plot_label(query: CostQuery, size: QuerySize) -> Label | None:
     return None if first is Label.NAME else first
 
 
-def _plot(daily: Report, label: Label | None) -> plots.Plot:
+async def _numbers(
+    costs: CostQueries, label: Label | None, colours: Mapping[str, int]
+) -> Mapping[str, int] | None:
+    """Return the fixed colours of a label's names. Returns None if they get theirs by size."""
+    match label:
+        case Label.TEAM:
+            return colours
+        case Label.POOL:
+            return {pool.name: n for n, pool in enumerate((await costs.fleet()).pools)}
+        case _:
+            return None
+
+
+def _plot(daily: Report, label: Label | None, numbers: Mapping[str, int] | None = None) -> plots.Plot:
     match daily:
         case wire.CostReport():
-            return plots.parts_plot(daily) if label is None else plots.cost_plot(daily)
+            return plots.parts_plot(daily) if label is None else plots.cost_plot(daily, numbers)
         case wire.UsageReport():
-            return plots.usage_plot(daily)
+            return plots.usage_plot(daily, numbers)
         case wire.WasteReport():
             return plots.waste_plot(daily)
 

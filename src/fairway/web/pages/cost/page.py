@@ -25,9 +25,19 @@ from fairway.services.rights import visible_teams
 from fairway.views.cost_records import Report, csv_text, report_records, statement_records
 from fairway.views.costs import KIND_WORDS
 from fairway.web.cache.cost_queries import CachedCostQueries
+from fairway.web.cache.last_known import LastKnown
 from fairway.web.context import PageContext
 from fairway.web.pages.cost.data import CostPageData, read_late_plot, read_page, read_report
-from fairway.web.pages.cost.query import MANY_ROWS, CostQuery, ReportKind, month_beside, months_until, windows
+from fairway.web.pages.cost.query import (
+    DEFAULT_WINDOW,
+    MANY_ROWS,
+    CostQuery,
+    ReportKind,
+    month_beside,
+    months_until,
+)
+from fairway.web.pages.fleet.plots import Plots
+from fairway.web.ranges import keep_window, known_window, range_choices, report_window
 from fairway.web.sessions import REPORT_PAGE
 from fairway.wire import costs as wire
 
@@ -39,44 +49,51 @@ _MONTHS: Final = 6
 _ATTACHED: Final = 'attachment; filename="{name}"'
 
 
-def add_cost_pages(site: PageContext) -> None:
+def add_cost_pages(site: PageContext, plots: Plots) -> None:
     """Add the Cost page, its exports, and the monthly statements."""
-    add_cost_page(site, CachedCostQueries(site.ledger, site.fleets))
+    add_cost_page(site, CachedCostQueries(site.ledger, site.fleets), plots)
     costs = CostQueries(site.ledger, site.fleets)
     add_cost_files(site, costs)
     add_month_pages(site, costs)
 
 
-def add_cost_page(site: PageContext, costs: CostQueries) -> None:
+def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
     """Add the Cost page."""
     app, pages, ledger = site.app, site.pages, site.ledger
+    known = LastKnown[CostPageData]()
 
     @app.get("/cost", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_cost(request: Request) -> Response:
         """Show the query of the URL. An invalid one is shown with its error."""
-        caller, query = caller_of(request), CostQuery.of(request.query_params)
-        fleet = await costs.fleet()
+        caller, fleet = caller_of(request), await costs.fleet()
+        window = report_window(known_window(fleet, request, DEFAULT_WINDOW))
+        query = replace(CostQuery.of(request.query_params), window=window)
         values = _query_values(fleet, caller, query)
+        colours = await plots.colours(fleet)
+        key = (visible_teams(caller, fleet), query)
         try:
-            async with asyncio.timeout(MAX_SECONDS):
-                if request.headers.get("hx-target") == LATE_PART:
+            if request.headers.get("hx-target") == LATE_PART:
+                async with asyncio.timeout(MAX_SECONDS):
                     late = await read_late_plot(costs, caller, query)
-                    return pages.show(request, "cost.html", values | {"late": late}, part=LATE_PART)
-                data = await read_page(costs, caller, query)
+                return pages.show(request, "cost.html", values | {"late": late}, part=LATE_PART)
+            found = await known.get(key, lambda: read_page(costs, caller, query, colours), MAX_SECONDS)
         except TimeoutError:
-            part = LATE_PART if request.headers.get("hx-target") == LATE_PART else None
-            return pages.show(request, "cost.html", values | {"fault": too_slow(query)}, part=part)
+            return pages.show(request, "cost.html", values | {"fault": too_slow(query)}, part=LATE_PART)
         except RequestError as error:
             if error.kind is not ErrorKind.INVALID:
                 raise
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             return pages.show(request, "cost.html", values | {"fault": error}, status=status)
+        if found is None:
+            return pages.show(request, "cost.html", values | {"fault": too_slow(query), "retry": True})
+        data = found.result
         closed = {f"{month.month:%Y-%m}": month for month in await ledger.months.all()}
         first = f"{await ledger.months.first_day() or _today(fleet):%Y-%m}"
         months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS) if text >= first]
         budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
-        more = {"months": months, "budgets": budgets}
-        return pages.show(request, "cost.html", values | _data_values(data) | more)
+        more = {"months": months, "budgets": budgets, "known_at": found.at if found.late else None}
+        response = pages.show(request, "cost.html", values | _data_values(data) | more)
+        return keep_window(request, response, query.window)
 
 
 def add_cost_files(site: PageContext, costs: CostQueries) -> None:
@@ -130,12 +147,11 @@ def add_month_pages(site: PageContext, costs: CostQueries) -> None:
 
 def too_slow(query: CostQuery) -> FairwayError:
     """Return the error for a query that timed out, with a hint."""
-    why = "names of jobs are read row by row" if Label.NAME in query.by else "there is much to add up"
     return FairwayError(
         "TooSlow",
-        f"this took longer than {MAX_SECONDS:.0f} s and was given up: {why}, "
-        "and pools with spot prices are added up hour by hour",
-        "choose a shorter window or one team or pool; the terminal waits longer:  "
+        f"{query.what.capitalize()} could not be calculated within {MAX_SECONDS:.0f} s. "
+        "The calculation continues in the background",
+        "retry in a moment, choose a shorter range, or run  "
         f"fairway report {query.what} --window {query.window}",
     )
 
@@ -149,10 +165,12 @@ def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, An
         "labels": list(PLACE_LABELS if query.what is ReportKind.WASTE else Label),
         "teams": sorted(t.name for t in fleet.teams if seen is None or t.name in seen),
         "pools": sorted(p.name for p in fleet.pools),
-        "windows": windows(query, _today(fleet)),
+        "ranges": range_choices("/cost", query.window, query.without_window, whole_days=True),
         "seen": None if seen is None else sorted(seen),
         "many": MANY_ROWS,
         "fault": None,
+        "retry": False,
+        "known_at": None,
         "late": None,
         "months": [],
         "budgets": [],

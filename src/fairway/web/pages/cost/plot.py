@@ -10,17 +10,18 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from fairway.model.charge import ChargeKind, Label
+from fairway.views.colours import OTHERS, PALETTE, colour_class
 from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.wire import costs as wire
 
-COLOURS: Final = 8
-"""The number of colours for names; the last is for all others."""
+COLOURS: Final = len(PALETTE)
+"""The number of names with a colour; if there are more, the others are one."""
 _ZERO: Final = Decimal(0)
 _DAYS: Final = 100
 """The most columns by day; longer windows are shown by week, then by month."""
 _WEEKS: Final = 120
 _KIND_COLOURS: Final = {
-    ChargeKind.USAGE: "c0",
+    ChargeKind.USAGE: "used",
     ChargeKind.IDLE: "idle",
     ChargeKind.FRAGMENTED: "fragmented",
     ChargeKind.DRAINED: "drained",
@@ -36,7 +37,7 @@ Values = dict[str, dict[str, Decimal]]
 
 def _unallocated_name(kind: ChargeKind) -> str:
     """Return the name of unallocated cost of a kind."""
-    return f"{KIND_WORDS[kind]} (nobody's)"
+    return f"{KIND_WORDS[kind]} (unallocated)"
 
 
 _PART_COLOURS: Final = {KIND_WORDS[kind]: colour for kind, colour in _KIND_COLOURS.items()}
@@ -89,9 +90,12 @@ class Plot:
         }
 
 
-def cost_plot(report: wire.CostReport) -> Plot:
-    """Plot cost by a label and day. Unallocated cost has its own colours."""
-    return _plot(report.window, report.currency, _by_name(report.rows, report.by))
+def cost_plot(report: wire.CostReport, numbers: Mapping[str, int] | None = None) -> Plot:
+    """Plot cost by a label and day. Unallocated cost has its own colours.
+
+    `numbers`: the fixed colours of names; without them, names get theirs by size.
+    """
+    return _plot(report.window, report.currency, _by_name(report.rows, report.by), numbers=numbers)
 
 
 def parts_plot(report: wire.CostReport) -> Plot:
@@ -106,9 +110,9 @@ def parts_plot(report: wire.CostReport) -> Plot:
     return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
 
 
-def usage_plot(report: wire.UsageReport) -> Plot:
+def usage_plot(report: wire.UsageReport, numbers: Mapping[str, int] | None = None) -> Plot:
     """Plot GPU-hours by day, and by a label if the report has one."""
-    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by))
+    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by), numbers=numbers)
 
 
 def waste_plot(report: wire.WasteReport) -> Plot:
@@ -150,21 +154,26 @@ def _plot(
     unit: str,
     values: Values,
     colours: Mapping[str, str] = _UNALLOCATED_COLOURS,
+    numbers: Mapping[str, int] | None = None,
 ) -> Plot:
-    """Build a plot; `colours` has the names with fixed colours, others get theirs by size."""
+    """Build a plot; `colours` has the colours of kinds, `numbers` the fixed colours of other names."""
     every, columns = _columns(window)
     fixed = [name for name in colours if name in values]
     ranked = sorted(
         (name for name in values if name not in fixed), key=lambda n: (-sum(values[n].values(), _ZERO), n)
     )
     shown = ranked if len(ranked) <= COLOURS else ranked[: COLOURS - 1]
-    series = [PlotSeries(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
+    fixed_colours = {n: i for i, n in enumerate(shown)} if numbers is None else numbers
+    series = [
+        PlotSeries(name, colour_class(fixed_colours.get(name)), _summed(values[name], columns))
+        for name in shown
+    ]
     rest: dict[str, Decimal] = {}
     for name in ranked[len(shown) :]:
         for day, amount in values[name].items():
             rest[day] = rest.get(day, _ZERO) + amount
     if any(rest.values()):
-        series.append(PlotSeries("all others", "others", _summed(rest, columns)))
+        series.append(PlotSeries("all others", OTHERS, _summed(rest, columns)))
     series += [PlotSeries(name, colours[name], _summed(values[name], columns)) for name in fixed]
     return Plot(unit, every, tuple(dict.fromkeys(columns.values())), tuple(series))
 

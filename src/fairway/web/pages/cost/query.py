@@ -76,16 +76,27 @@ class CostQuery:
         if query.what is ReportKind.WASTE:
             by = tuple(label for label in query.by if label in PLACE_LABELS) or (Label.POOL,)
             query = replace(query, by=by, team=None, user=None)
+        what = [("what", query.what.value)] if query.what is not ReportKind.COST else []
+        return f"{path}?{urlencode([*what, ('window', query.window), *query.filters])}"
+
+    @property
+    def filters(self) -> tuple[tuple[str, str], ...]:
+        """Return the parameters of its URL besides the kind of report and the window."""
         params = [
-            ("what", query.what.value if query.what is not ReportKind.COST else None),
-            ("window", query.window),
-            *(("by", label.value) for label in query.by),
-            ("team", query.team),
-            ("user", query.user),
-            ("pool", query.pool),
-            ("most", str(query.max_rows) if query.max_rows != FEW_ROWS else None),
+            *(("by", label.value) for label in self.by),
+            ("team", self.team),
+            ("user", self.user),
+            ("pool", self.pool),
+            ("most", str(self.max_rows) if self.max_rows != FEW_ROWS else None),
         ]
-        return f"{path}?{urlencode([(key, value) for key, value in params if value])}"
+        return tuple((key, value) for key, value in params if value)
+
+    @property
+    def without_window(self) -> tuple[tuple[str, str], ...]:
+        """Return the parameters of its URL besides the window."""
+        return (
+            (("what", self.what.value), *self.filters) if self.what is not ReportKind.COST else self.filters
+        )
 
     def narrowed(self, label: Label, name: str) -> str | None:
         """Return the URL that drills down into a row's label. Returns None if there is nothing below it."""
@@ -115,32 +126,6 @@ class CostQuery:
     def _below_day(self) -> Label:
         rest = [label for label in self.by if label is not Label.DAY]
         return rest[0] if rest else Label.POOL if self.what is ReportKind.WASTE else Label.TEAM
-
-
-@dataclass(frozen=True, slots=True)
-class WindowLink:
-    """A link to another window."""
-
-    name: str
-    address: str
-    chosen: bool
-
-
-def windows(query: CostQuery, today: date) -> list[WindowLink]:
-    """Return links to common windows."""
-    this = today.replace(day=1)
-    last = (this - timedelta(days=1)).replace(day=1)
-    named = {
-        "7 days": "7d",
-        "30 days": "30d",
-        "90 days": "90d",
-        f"{this:%B}": f"{this:%Y-%m}",
-        f"{last:%B}": f"{last:%Y-%m}",
-        "Today": today.isoformat(),
-    }
-    return [
-        WindowLink(name, query.address(window=text), query.window == text) for name, text in named.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +182,7 @@ def _last(params: QueryParams, key: str) -> str | None:
     values = params.getlist(key)
     text = values[-1].strip() if values else ""
     if len(text) > _MAX_NAME_LENGTH:
-        raise _invalid(f"{key}: it is longer than {_MAX_NAME_LENGTH} characters", "shorten it")
+        raise _invalid(f"{key}: longer than {_MAX_NAME_LENGTH} characters", "shorten it")
     return text or None
 
 
@@ -205,14 +190,14 @@ def _report_kind(word: str | None) -> ReportKind:
     try:
         return ReportKind(word) if word else ReportKind.COST
     except ValueError:
-        hint = f"what is any of {', '.join(ReportKind)}"
-        raise _invalid(f"what: there is no question {word!r}", hint) from None
+        hint = f"what is one of {', '.join(ReportKind)}"
+        raise _invalid(f"what: there is no report {word!r}", hint) from None
 
 
 def _labels(names: list[str], what: ReportKind) -> tuple[Label, ...]:
     valid = [label.value for label in (PLACE_LABELS if what is ReportKind.WASTE else Label)]
     if unknown := [name for name in names if name not in valid]:
-        raise _invalid(f"by: {what} is not told apart by {unknown[0]!r}", f"by is any of {', '.join(valid)}")
+        raise _invalid(f"by: {what} cannot be grouped by {unknown[0]!r}", f"by is one of {', '.join(valid)}")
     default = Label.POOL if what is ReportKind.WASTE else Label.TEAM
     return tuple(dict.fromkeys(Label(name) for name in names)) or (default,)
 

@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import Final, TypeVar
 
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.model.gpu_use import HeldKind
 from fairway.views.cost_records import Report
-from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
+from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.web.format import amount, money, percent
 from fairway.web.pages.cost.query import Comparison, CostQuery
 from fairway.wire import costs as wire
@@ -20,6 +21,7 @@ RowT = TypeVar("RowT", wire.CostRow, wire.UsageRow, wire.WasteRow)
 _ZERO: Final = Decimal(0)
 _DASH: Final = "–"
 _SUMMED: Final = ("gpu_hours", "usage", "idle", "overhead", "total")
+_HELD: Final = (HeldKind.IDLE, HeldKind.POOR, HeldKind.UNMEASURED)
 _WASTED: Final = tuple(kind for kind in UNUSED_KINDS if kind is not ChargeKind.COMMITMENT)
 
 
@@ -109,14 +111,16 @@ def _cost_figures(report: wire.CostReport, change: str) -> list[Figure]:
     total, code = report.total, report.currency
     return [
         Figure("Total", money(total.total, code), change),
-        Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
-        Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
-        Figure("Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of it"),
+        Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of the total"),
+        Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of the total"),
+        Figure(
+            "Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of the total"
+        ),
         Figure("GPU-hours", amount(total.gpu_hours)),
         Figure(
-            "A GPU-hour used",
+            "Cost per GPU-hour used",
             money(total.total / total.gpu_hours, code) if total.gpu_hours else _DASH,
-            "with idle share and overhead",
+            "including idle share and overhead",
         ),
     ]
 
@@ -125,7 +129,7 @@ def _usage_figures(report: wire.UsageReport, change: str) -> list[Figure]:
     total = report.total
     found = [Figure("GPU-hours", amount(total.gpu_hours), change)]
     if total.slice_seconds:
-        found.append(Figure("Slice-hours", amount(total.slice_hours), "of them, as slices"))
+        found.append(Figure("Slice-hours", amount(total.slice_hours), "part of the GPU-hours"))
     days = max(1, round((report.window.end - report.window.start).total_seconds() / 86400))
     found.append(Figure("GPUs on average", amount((total.gpu_hours / (24 * days)).quantize(Decimal("0.1")))))
     return found
@@ -135,7 +139,7 @@ def _waste_figures(report: wire.WasteReport, change: str) -> list[Figure]:
     total, code = report.total, report.currency
     unused = sum((total.hours.get(kind, _ZERO) for kind in _WASTED), _ZERO)
     found = [
-        Figure("Cost of what nobody used", money(total.amount, code), change),
+        Figure("Cost of unused GPUs", money(total.amount, code), change),
         Figure(
             "Unused",
             percent(unused, total.capacity_hours),
@@ -146,6 +150,16 @@ def _waste_figures(report: wire.WasteReport, change: str) -> list[Figure]:
         Figure(KIND_WORDS[kind].capitalize(), money(paid, code))
         for kind in UNUSED_KINDS
         if (paid := total.amounts.get(kind, _ZERO))
+    ]
+    # Apart from the cost of unused GPUs: somebody held these, and pays for them.
+    found += [
+        Figure(
+            HELD_WORDS[kind].capitalize(),
+            money(total.held_amounts.get(kind, _ZERO), code),
+            f"{amount(held)} of {amount(total.used_hours)} used hours",
+        )
+        for kind in _HELD
+        if (held := total.held_hours.get(kind, _ZERO))
     ]
     return found
 
@@ -197,6 +211,7 @@ def _waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
     """Build the waste table: unused hours by reason, and their cost."""
     total, code = report.total, report.currency
     kinds = [kind for kind in _WASTED if total.hours.get(kind)]
+    held = [kind for kind in _HELD if total.held_hours.get(kind)]
 
     def cells(row: wire.WasteRow) -> tuple[str, ...]:
         return (
@@ -204,11 +219,13 @@ def _waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
             percent(row.capacity_hours - row.used_hours, row.capacity_hours),
             _or_dash(row.capacity_hours),
             _or_dash(row.used_hours),
+            *(_or_dash(row.held_hours.get(kind, _ZERO)) for kind in held),
             *(_or_dash(row.hours.get(kind, _ZERO)) for kind in kinds),
         )
 
+    held_columns = (f"{HELD_WORDS[kind].capitalize()} h" for kind in held)
     kind_columns = (f"{KIND_WORDS[kind].capitalize()} h" for kind in kinds)
-    columns = (f"Cost {code}", "Unused", "There h", "Used h", *kind_columns)
+    columns = (f"Cost {code}", "Unused", "Capacity h", "Used h", *held_columns, *kind_columns)
     return _shown_table(query, columns, report.rows, total, cells)
 
 

@@ -1,12 +1,13 @@
 """Read the data of the Fleet and Pool pages, shared by all open pages.
 
-A read is eight small queries on two connections. Their cost grows with open jobs, clusters, pools and teams,
+A read is nine small queries on two connections. Their cost grows with open jobs, clusters, pools and teams,
 not with finished jobs. Money is refreshed at most twice a minute, plots once.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -17,7 +18,7 @@ from fairway.ledger import Ledger
 from fairway.ledger.pools import FleetSnapshot
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, TeamName
 from fairway.services.charges import Costs
 from fairway.services.convert.fleet import FleetState
 from fairway.services.fleets import FleetHistory, Fleets
@@ -41,6 +42,8 @@ class FleetPageData:
     """The fleet as last applied, else the newest revision: its guarantees and budgets apply."""
     grants: Grants
     """The grants of `policy`."""
+    gpus: Mapping[PoolName, int]
+    """The GPUs of each pool as last metered, those that are cut into slices included."""
 
     @property
     def fleet(self) -> Fleet:
@@ -79,7 +82,7 @@ class FleetPageCache:
         clusters = {str(cluster.cluster): cluster for cluster in snapshot.clusters}
         conditions = await self._ledger.conditions.all()
         state = FleetState(fleet, clusters, snapshot.pools, datetime.now(UTC), conditions)
-        return FleetPageData(state, snapshot, policy, self._grants)
+        return FleetPageData(state, snapshot, policy, self._grants, await self._ledger.capacity.gpus())
 
     async def _read_spend(self) -> DayCost:
         """Read today's sums only: usage by hour, and running jobs."""

@@ -1,4 +1,4 @@
-"""Compute how much of a supply is used, lent, idle, drained or broken, and what teams hold. Pure."""
+"""Compute how much of a supply is used, on loan, idle, drained or down, and what teams hold. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ DevicesByTeam = Mapping[TeamName | None, int]
 """Devices of one supply by the team whose jobs hold them; None is no team."""
 
 MEANINGS: Final = {
-    "used": "held within a guarantee",
-    "lent": "borrowed by a team beyond its guarantee: comes back when its owner asks",
-    "idle": "free for whoever asks",
-    "drained": "on nodes that are closed to new work",
-    "broken": "on nodes that are down, or held back by the engine",
+    "used": "in use within a team's guarantee",
+    "on_loan": "in use beyond a team's guarantee; returned when the owner of the guarantee needs them",
+    "idle": "free for any team",
+    "drained": "on nodes that accept no new jobs",
+    "down": "on nodes that are down, or disabled by the engine",
 }
 
 
@@ -33,6 +33,11 @@ class BarSegment:
     """Start and width, in percent of the bar."""
     width: str
 
+    @property
+    def name(self) -> str:
+        """Return the kind as pages write it."""
+        return self.kind.replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class SupplyBar:
@@ -45,7 +50,7 @@ class SupplyBar:
     @property
     def description(self) -> str:
         """Describe the bar in text, for screen readers."""
-        return ", ".join(f"{s.count} {s.kind}" for s in self.segments) or "nothing"
+        return ", ".join(f"{s.count} {s.name}" for s in self.segments) or "nothing"
 
     def count(self, *kinds: str) -> int:
         """Return the number of devices in one of these states."""
@@ -80,8 +85,11 @@ class Grants:
     def __contains__(self, team: str) -> bool:
         return team in self._tree
 
-    def lent(self, supply: Supply, held: DevicesByTeam) -> int:
-        """Return how much top-level teams borrow, counting each device once. One pass over the teams."""
+    def lent(self, supply: Supply, held: DevicesByTeam, scale: int = 1) -> int:
+        """Return how much top-level teams borrow, counting each device once. One pass over the teams.
+
+        `scale`: of device-seconds, the seconds over which they were held.
+        """
         grants = self._by_supply.get(supply, {})
         holds: dict[TeamName | None, int] = {}
         lent = 0
@@ -90,7 +98,7 @@ class Grants:
             holds[team.parent] = holds.get(team.parent, 0) + total
             if team.parent is None:
                 grant = grants.get(team.name)
-                lent += borrowed(total, grant.guarantee if grant else 0)
+                lent += borrowed(total, scale * grant.guarantee if grant else 0)
         return lent
 
     def rows(self, supply: Supply, held: DevicesByTeam, waiting: DevicesByTeam) -> list[TeamRow]:
@@ -138,10 +146,10 @@ def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> Sup
     drained = min(drained, state.unhealthy)
     counts = {
         "used": state.in_use - lent,
-        "lent": lent,
+        "on_loan": lent,
         "idle": state.free,
         "drained": drained,
-        "broken": state.unhealthy - drained,
+        "down": state.unhealthy - drained,
     }
     return SupplyBar(supply, state.total, segments(counts, state.total))
 

@@ -13,13 +13,14 @@ from typing import Final
 from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_text
 from fairway.cost.budgets import period
 from fairway.cost.calendar import calendar_of
+from fairway.cost.rates import gpus_behind, parts
 from fairway.cost.rounding import rounded
 from fairway.ledger.pools import WaitingGroup
 from fairway.ledger.records.jobs import by_team
 from fairway.model.budget import BudgetOutlook, Hold
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import PENDING_JOBS, JobState
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, TeamName
 from fairway.model.price import cent
 from fairway.model.team import Supply, TeamTree
 from fairway.services.convert import budgets as convert_budgets
@@ -77,6 +78,10 @@ class FleetTotals:
 
     gpus: Mapping[str, int]
     slices: Mapping[str, int]
+    all_gpus: float
+    """Whole GPUs and those that are cut into slices: the total of charts."""
+    all_used: float
+    """Of them; a slice counts as its part of a GPU."""
     running: int
     waiting: QueueSummary
     held_back: int
@@ -144,13 +149,34 @@ def queue_of(data: FleetPageData, groups: Iterable[WaitingGroup], pool: str | No
 def fleet_totals(data: FleetPageData, pool_cards: Sequence[PoolCard]) -> FleetTotals:
     """Compute the key figures."""
     bars = [bar for card in pool_cards for bar in card.bars]
+    total, used = _gpu_totals(data, pool_cards)
     return FleetTotals(
         _device_totals([bar for bar in bars if bar.supply.slice is None]),
         _device_totals([bar for bar in bars if bar.supply.slice is not None]),
+        float(total),
+        float(used),
         sum(c.jobs for c in data.snapshot.counts if c.state is JobState.RUNNING),
         queue_of(data, data.snapshot.waiting),
         sum(c.jobs for c in data.snapshot.counts if c.state is JobState.HELD),
     )
+
+
+def _gpu_totals(data: FleetPageData, pool_cards: Sequence[PoolCard]) -> tuple[Fraction, Fraction]:
+    """Sum all GPUs, and those in use; slices count as their part of the GPU that they are cut from."""
+    types = {pool.name: pool.gpu for pool in data.fleet.pools}
+    total = used = Fraction(0)
+    for card in pool_cards:
+        name = PoolName(card.pool.name)
+        gpu = types[name]
+        totals = {bar.supply.slice: bar.total for bar in card.bars}
+        slices = {slice_: count for slice_, count in totals.items() if slice_ is not None}
+        gpus = totals.get(None, 0)
+        if slices:  # how many GPUs they are cut from is known by node, which the meter has looked at
+            gpus = max(gpus + gpus_behind(gpu, slices), data.gpus.get(name, 0))
+        part = parts(gpu, totals, gpus)
+        total += gpus
+        used += sum((part[b.supply.slice] * b.count("used", "on_loan") for b in card.bars), Fraction(0))
+    return total, used
 
 
 def _device_totals(bars: Sequence[SupplyBar]) -> dict[str, int]:

@@ -10,16 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
+from zlib import crc32
 
 from fairway.ledger.pools import DeviceRow, Holder
 from fairway.model.fleet import Pool, VirtualPlace
 from fairway.model.job import format_job_id
 from fairway.model.names import NodeName
 from fairway.model.observation import Health
+from fairway.model.text import count
+from fairway.views.colours import colour_class
 from fairway.web.pages.fleet.supply_bars import part
 
 NODES_PER_PAGE: Final = 48
+MAX_LEGEND: Final = 16
 MAX_SQUARES: Final = 4000
 SQUARES_PER_LINE: Final = 64
 _STEP: Final = 12
@@ -29,6 +34,53 @@ _NARROW_BLOCKS: Final = 6
 _NARROW_LETTERS: Final = 3
 _CUT_CELLS: Final = 16
 """The most devices in a row to draw separators for: more would hide everything else."""
+
+
+class Colouring(StrEnum):
+    """What the map is coloured by."""
+
+    TEAM = "team"
+    USER = "user"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class MapColours:
+    """How to colour the jobs of a map."""
+
+    by: Colouring = Colouring.TEAM
+    teams: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of their fixed colours."""
+    borrowing: frozenset[str] = frozenset()
+    """Teams that hold more than they are guaranteed."""
+
+    def name(self, holder: Holder) -> str:
+        """Return what a job is coloured by."""
+        match self.by:
+            case Colouring.TEAM:
+                return holder.team or "no team"
+            case Colouring.USER:
+                return holder.user or "unknown user"
+            case Colouring.JOB:
+                return holder.name
+
+    def colour(self, holder: Holder) -> str:
+        """Return the CSS class of a job: a team's own, or one that follows from the user or job."""
+        if self.by is Colouring.TEAM:
+            return colour_class(self.teams.get(holder.team or ""))
+        key = holder.user if self.by is Colouring.USER else str(holder.job)
+        return colour_class(crc32(key.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """A colour of the map."""
+
+    name: str
+    colour: str
+    devices: int
+    """On the nodes of this page."""
+    on_loan: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +106,7 @@ class PoolNode:
     def state(self) -> str:
         """Return the state in one word, for its square."""
         if self.health is not Health.READY:
-            return "drained" if self.health is Health.DRAINED else "broken"
+            return "drained" if self.health is Health.DRAINED else "down"
         if self.in_use == 0:
             return "idle"
         return "used" if self.in_use >= self.total else "partly"
@@ -71,8 +123,12 @@ class Block:
     label: str = ""
     title: str = ""
     link: str = ""
-    shade: int = 0
-    """Distinguishes adjacent jobs."""
+    colour: str = ""
+    """The CSS class of what the map is coloured by; empty if no job is known to hold it."""
+    name: str = ""
+    """What it is coloured by, in the legend."""
+    on_loan: bool = False
+    """Whether its team holds more of the pool than it is guaranteed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +184,11 @@ def page_of(every: Sequence[PoolNode], page: int) -> tuple[list[PoolNode], int, 
 
 
 def racks(
-    pool: Pool, every: Sequence[PoolNode], shown: Sequence[PoolNode], holders: Iterable[Holder]
+    pool: Pool,
+    every: Sequence[PoolNode],
+    shown: Sequence[PoolNode],
+    holders: Iterable[Holder],
+    colours: MapColours,
 ) -> list[Rack]:
     """Group the nodes of a page by rack, with the jobs on them."""
     size = pool.place.nodes_per_rack if isinstance(pool.place, VirtualPlace) else None
@@ -142,18 +202,29 @@ def racks(
         number = index[pool_node.name] // size + 1 if size else None
         if not found or found[-1].number != number:
             found.append(Rack(number))
-        found[-1].tiles.append(tile(pool_node, by_node.get(pool_node.name, ())))
+        found[-1].tiles.append(tile(pool_node, by_node.get(pool_node.name, ()), colours))
     return found
 
 
-def tile(node: PoolNode, holders: Sequence[Holder]) -> Tile:
+def tile(node: PoolNode, holders: Sequence[Holder], colours: MapColours) -> Tile:
     """Draw a node with its jobs."""
     rows = []
     for devices in node.devices:
         cuts = range(1, devices.total) if devices.total <= _CUT_CELLS else ()
-        blocks = _blocks(devices, [h for h in holders if h.slice == devices.slice])
+        blocks = _blocks(devices, [h for h in holders if h.slice == devices.slice], colours)
         rows.append(NodeDeviceRow(devices, blocks, tuple(part(n, devices.total) for n in cuts)))
     return Tile(node, tuple(rows))
+
+
+def legend(racks: Iterable[Rack]) -> tuple[list[LegendEntry], int]:
+    """Return the colours of the drawn nodes, most devices first, and the number of those left out."""
+    found: dict[str, LegendEntry] = {}
+    for block in (b for r in racks for t in r.tiles for row in t.rows for b in row.blocks if b.colour):
+        before = found.get(block.name)
+        devices = block.count + (before.devices if before else 0)
+        found[block.name] = LegendEntry(block.name, block.colour, devices, block.on_loan)
+    ranked = sorted(found.values(), key=lambda entry: (-entry.devices, entry.name))
+    return ranked[:MAX_LEGEND], max(0, len(ranked) - MAX_LEGEND)
 
 
 def squares(every: Sequence[PoolNode]) -> NodeGrid:
@@ -163,7 +234,7 @@ def squares(every: Sequence[PoolNode]) -> NodeGrid:
     for index, node in enumerate(shown):
         x, y = index % SQUARES_PER_LINE * _STEP, index // SQUARES_PER_LINE * _STEP
         paths.setdefault(node.state, []).append(f"M{x} {y}h{_SIDE}v{_SIDE}h-{_SIDE}z")
-    order = [state for state in ("used", "partly", "idle", "drained", "broken") if state in paths]
+    order = [state for state in ("used", "partly", "idle", "drained", "down") if state in paths]
     lines = -(-len(shown) // SQUARES_PER_LINE)
     return NodeGrid(
         {state: "".join(paths[state]) for state in order},
@@ -174,43 +245,51 @@ def squares(every: Sequence[PoolNode]) -> NodeGrid:
     )
 
 
-def _blocks(devices: DeviceRow, holders: Sequence[Holder]) -> tuple[Block, ...]:
+def _blocks(devices: DeviceRow, holders: Sequence[Holder], colours: MapColours) -> tuple[Block, ...]:
     total = max(devices.total, devices.in_use, 1)
     blocks: list[Block] = []
     at = 0
 
-    def add(kind: str, count: int, **more: str | int) -> None:
+    def add(kind: str, devices: int, **more: str | bool) -> None:
         nonlocal at
-        count = min(count, total - at)
-        if count > 0:
-            blocks.append(Block(kind, count, part(at, total), part(count, total), **more))  # type: ignore[arg-type]
-            at += count
+        devices = min(devices, total - at)
+        if devices > 0:
+            blocks.append(Block(kind, devices, part(at, total), part(devices, total), **more))  # type: ignore[arg-type]
+            at += devices
 
     # Jobs and nodes are observed at different times: draw no more as held than the node reports in use.
     unassigned = devices.in_use
-    for shade, holder in enumerate(holders):
+    for holder in holders:
         here = min(unassigned, -(-holder.devices // max(1, len(holder.nodes))))
         narrow = here * _NARROW_BLOCKS <= total
         job_id = format_job_id(holder.job)
+        name, on_loan = colours.name(holder), (holder.team or "") in colours.borrowing
         add(
             "used",
             here,
-            label=(holder.team or holder.user or "?")[: _NARROW_LETTERS if narrow else None],
-            title=f"{holder.name} ({job_id}): {holder.user or 'unknown'}, {holder.team or 'no team'},"
-            f" {holder.devices} in all on {len(holder.nodes)} node{'s' * (len(holder.nodes) != 1)}",
+            label=name[: _NARROW_LETTERS if narrow else None],
+            title=f"{holder.name} ({job_id}): {holder.user or 'unknown user'}, {holder.team or 'no team'},"
+            f" {holder.devices} in all on {count(len(holder.nodes), 'node')}{'; on loan' if on_loan else ''}",
             link=f"/jobs/{job_id}",
-            shade=shade % 2,
+            colour=colours.colour(holder),
+            name=name,
+            on_loan=on_loan,
         )
         unassigned -= here
-    add("unknown", unassigned, label="?", title="in use; by which job is not known")
+    add(
+        "unknown",
+        unassigned,
+        label="?",
+        title="in use by a job that is not known yet, or by something outside the engine",
+    )
     unused = devices.total - devices.in_use
     match devices.health:
         case Health.DRAINED:
             add("drained", unused, title="on a drained node")
         case Health.DOWN:
-            add("broken", unused, title="on a node that is down")
+            add("down", unused, title="on a node that is down")
         case _:
-            add("broken", min(devices.unhealthy, unused), title="held back by the engine")
+            add("down", min(devices.unhealthy, unused), title="disabled by the engine")
             add("idle", unused - min(devices.unhealthy, unused), title="free")
     return tuple(blocks)
 

@@ -8,7 +8,7 @@ one page of nodes is drawn.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
@@ -41,10 +41,12 @@ from fairway.web.pages.fleet.data import (
     FleetPageCache,
     FleetPageData,
 )
-from fairway.web.pages.fleet.page import Days
-from fairway.web.pages.fleet.plots import Plots
+from fairway.web.pages.fleet.page import DEFAULT_WINDOW
+from fairway.web.pages.fleet.plots import PlotBy, Plots
 from fairway.web.pages.pool import node_map
 from fairway.web.pages.pool import view_model as pool_view_model
+from fairway.web.pages.pool.node_map import Colouring
+from fairway.web.ranges import keep_window, range_choices, time_range
 from fairway.web.render import HEADERS, is_part
 from fairway.web.sessions import PAGE
 from fairway.web.use_view import UseViews
@@ -53,7 +55,10 @@ _MAX_COMBINATIONS: Final = 256
 _EVENT_SECONDS: Final = 15.0
 _EVENTS_SINCE: Final = timedelta(days=30)
 _MAX_EVENTS: Final = 12
+USE_PART: Final = "pool-use"
+"""The part of the page that is loaded after it."""
 PageNumber = Annotated[int, Query(alias="nodes", ge=1, le=100_000)]
+MapColouring = Annotated[Colouring, Query(alias="colour")]
 
 
 def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses: UseViews) -> None:
@@ -62,35 +67,52 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses:
     pool_cache, fragments = _PoolPageCache(site.ledger), FragmentCache("pool-part")
 
     @app.get("/pools/{pool}", dependencies=PAGE, include_in_schema=False)
-    async def show_pool(request: Request, pool: str, page: PageNumber = 1) -> Response:
+    async def show_pool(
+        request: Request, pool: str, page: PageNumber = 1, colouring: MapColouring = Colouring.TEAM
+    ) -> Response:
         """Show one pool."""
         data = await cache.data.get()
         found = find_pool(data.fleet, pool)
         caller = caller_of(request)
         visible = visible_teams(caller, data.policy)
-        snapshot, points = await pool_cache.snapshot(found, page), await pool_cache.points(found)
-        more: dict[str, Any] = {}
-        # Outside the part that changes every second: it is read once a minute.
-        if not is_part(request):
+        snapshot = await pool_cache.snapshot(found, page)
+        range_ = time_range(data.fleet, request, DEFAULT_WINDOW)
+        if is_part(request, USE_PART):
             nodes = node_map.page_of(node_map.pool_nodes(snapshot.devices), page)[0]
-            more["use"] = await uses.view(caller, pool=found.name)
-            more["heat"] = await uses.heat_map(found.cluster, [node.name for node in nodes])
-        events = await pool_cache.gpu_events(found)
-        more["gpu_events"] = [convert_health.gpu_event(event) for event in events]
-        return fragments.show(
+            use = {
+                "use": await uses.view(caller, pool=found.name, range_=range_),
+                "heat": await uses.heat_map(found.cluster, [node.name for node in nodes]),
+            }
+            return pages.show(request, "pool.html", use)
+        points, events = await pool_cache.points(found), await pool_cache.gpu_events(found)
+        kept = (("nodes", str(page)),) if page > 1 else ()
+        more: dict[str, Any] = {
+            "gpu_events": [convert_health.gpu_event(event) for event in events],
+            "range": range_,
+            "ranges": range_choices(request.url.path, range_.text, kept),
+            "kept": kept,
+        }
+        colours = await plots.colours(data.policy)
+        response = fragments.show(
             request,
             (data, snapshot, points, events),
-            (page, visible),
+            (page, visible, colouring),
             lambda: pages.show(
-                request, "pool.html", _values(data, visible, found, snapshot, points, page) | more
+                request,
+                "pool.html",
+                _values(data, visible, found, snapshot, points, page, colouring, colours) | more,
             ),
         )
+        return keep_window(request, response, request.query_params.get("window", ""))
 
     @app.get("/pools/{pool}/data", dependencies=PAGE, include_in_schema=False)
-    async def pool_data(pool: str, days: Days = 1) -> Response:
-        """Return total and used GPUs by hour."""
-        found = find_pool(await site.fleets.current(), pool)
-        return JSONResponse(await plots.series(days, found.name), headers=HEADERS)
+    async def pool_data(request: Request, pool: str) -> Response:
+        """Return GPUs over time by team, with capacity, loans and queue."""
+        fleet = await site.fleets.current()
+        found = find_pool(fleet, pool)
+        range_ = time_range(fleet, request, DEFAULT_WINDOW)
+        visible = visible_teams(caller_of(request), await site.fleets.in_force())
+        return JSONResponse(await plots.series(range_, PlotBy.TEAM, found.name, visible), headers=HEADERS)
 
 
 def find_pool(fleet: Fleet, name: str) -> Pool:
@@ -157,10 +179,16 @@ def _values(
     snapshot: PoolSnapshot,
     points: Sequence[PricePoint],
     page: int,
+    colouring: Colouring,
+    colours: Mapping[str, int],
 ) -> dict[str, Any]:
     nodes = node_map.pool_nodes(snapshot.devices)
     shown, page, of_pages = node_map.page_of(nodes, page)
     unready = pool_view_model.unready(nodes)
+    borrowing = pool_view_model.borrowing_teams(data, pool)
+    racks = node_map.racks(
+        pool, nodes, shown, snapshot.holders, node_map.MapColours(colouring, colours, borrowing)
+    )
     wire_pool = next(p for p in convert.pools(data.state) if p.name == pool.name)
     running = [c for c in data.snapshot.counts if c.pool == pool.name and c.state is JobState.RUNNING]
     today = calendar_of(data.fleet).day_of(int(data.state.now.timestamp()))
@@ -170,7 +198,10 @@ def _values(
         "card": fleet_view_model.pool_card(data, pool, wire_pool, by_team(running, JobState.RUNNING)),
         "cluster": next(c for c in convert.clusters(data.state) if c.name == pool.cluster),
         "nodes": len(nodes),
-        "racks": node_map.racks(pool, nodes, shown, snapshot.holders),
+        "racks": racks,
+        "legend": node_map.legend(racks),
+        "colouring": colouring,
+        "Colouring": Colouring,
         "page": page,
         "of_pages": of_pages,
         "per_page": node_map.NODES_PER_PAGE,

@@ -16,7 +16,7 @@ from fairway.model.job import PENDING_JOBS, JobState
 from fairway.model.names import SliceName
 from fairway.model.observation import Devices, free_devices
 from fairway.model.price import PricePoint
-from fairway.model.team import Supply
+from fairway.model.team import Supply, TeamTree
 from fairway.policy.capacity import NodeDevices, NodeGroup, fragmented
 from fairway.web.pages.fleet.data import FleetPageData
 from fairway.web.pages.fleet.supply_bars import TeamRow, part
@@ -154,6 +154,20 @@ def teams(data: FleetPageData, pool: Pool) -> list[SupplyTeams]:
         beyond = max(0, len(rows) - MAX_TEAMS)
         found.append(SupplyTeams(supply, tuple(rows[:MAX_TEAMS]), scale, beyond, by_name.get(None, 0)))
     return found
+
+
+def borrowing_teams(data: FleetPageData, pool: Pool) -> frozenset[str]:
+    """Return the teams that hold more of the pool than they are guaranteed, with the teams inside them.
+
+    Which of its GPUs are beyond the guarantee is not defined: all jobs of such a team are marked.
+    """
+    tree = TeamTree(data.policy.teams)
+    found: set[str] = set()
+    for of in teams(data, pool):
+        for row in of.rows:
+            if row.borrowed and row.depth == 0:
+                found.update(t.name for t in tree.subtree(tree[row.team]))
+    return frozenset(found)
 
 
 def unready(nodes: Iterable[PoolNode]) -> list[DeviceRow]:

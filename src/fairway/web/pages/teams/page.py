@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +27,16 @@ from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import spent_budgets
 from fairway.services.rights import usage_filter, visible_teams
+from fairway.views.colours import colour_class
 from fairway.views.jobs import reason_text
 from fairway.web.cache.cost_queries import CachedCostQueries
+from fairway.web.cache.last_known import LastKnown
 from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
+from fairway.web.pages.fleet.plots import Plots
 from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
+from fairway.web.ranges import keep_window, range_choices, report_window, time_range
 from fairway.web.render import is_part
 from fairway.web.sessions import PAGE
 from fairway.web.use_view import UseViews
@@ -47,8 +50,13 @@ MAX_JOBS: Final = 20
 MAX_EVENTS: Final = 20
 RECENT_WINDOW: Final = "7d"
 SPENDING_WINDOW: Final = "30d"
+USE_PART: Final = "team-use"
+"""The part of a team's page that is loaded after it."""
 MAX_SECONDS: Final = 5.0
 """How long a page waits for sums of usage before it is shown without them."""
+Spending = list[cost_wire.CostReport]
+"""Reports by user and by pool."""
+RecentUse = LastKnown[Mapping[str, Decimal]]
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
@@ -72,14 +80,15 @@ class _BudgetState:
         return {budget.team: budget for budget in found.budgets}
 
 
-def add_team_pages(site: PageContext, uses: UseViews) -> None:
+def add_team_pages(site: PageContext, uses: UseViews, plots: Plots) -> None:
     """Add the Teams page, and the page of each team."""
     costs = CachedCostQueries(site.ledger, site.fleets)
-    add_teams_page(site, costs)
-    add_team_page(site, costs, uses)
+    recent = RecentUse()
+    add_teams_page(site, costs, recent, plots)
+    add_team_page(site, costs, recent, uses)
 
 
-def add_teams_page(site: PageContext, costs: CostQueries) -> None:
+def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plots: Plots) -> None:
     """Add the Teams page: everyone may see usage, but not spending."""
     app, pages = site.app, site.pages
 
@@ -91,7 +100,7 @@ def add_teams_page(site: PageContext, costs: CostQueries) -> None:
         if not fleet.teams:
             return pages.show(request, "teams.html", {"fleet": fleet, "found": [], "sort": sort})
         budgets = await _BudgetState.of(site.ledger, fleet, caller)
-        rows = sorted_rows(await _team_rows(site, fleet, caller, costs, budgets), sort)
+        rows = sorted_rows(await _team_rows(site, fleet, caller, costs, recent, budgets), sort)
         last = max(1, -(-len(rows) // PER_PAGE))
         page = min(page, last)
         values = {
@@ -103,23 +112,30 @@ def add_teams_page(site: PageContext, costs: CostQueries) -> None:
             "page": page,
             "last": last,
             "max_supplies": MAX_SUPPLIES,
+            "colours": {team: colour_class(n) for team, n in (await plots.colours(fleet)).items()},
         }
         return pages.show(request, "teams.html", values)
 
 
-def add_team_page(site: PageContext, costs: CostQueries, uses: UseViews) -> None:
+def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses: UseViews) -> None:
     """Add the page of one team, for its members and those of parent teams, and for roles that see all."""
     app, pages, ledger = site.app, site.pages, site.ledger
+    known = LastKnown[Spending]()
 
     @app.get("/teams/{team}", dependencies=PAGE, include_in_schema=False)
     async def show_team(request: Request, team: str) -> Response:
         """Show the supplies, members, jobs and money of a team."""
         caller, fleet = caller_of(request), await site.fleets.in_force()
         usage_filter(caller, fleet, team, None, None)  # raises if the team is unknown or not visible
+        range_ = time_range(fleet, request, SPENDING_WINDOW)
         tree, name = TeamTree(fleet.teams), TeamName(team)
+        if is_part(request, USE_PART):
+            inside = frozenset(t.name for t in tree.subtree(tree[name]))
+            use = await uses.view(caller, team=team, teams=inside, range_=range_)
+            return pages.show(request, "team.html", {"use": use})
         events = await ledger.budgets.events(team=team, limit=MAX_EVENTS)
         budgets = await _BudgetState.of(ledger, fleet, caller)
-        rows = {row.team.name: row for row in await _team_rows(site, fleet, caller, costs, budgets)}
+        rows = {row.team.name: row for row in await _team_rows(site, fleet, caller, costs, recent, budgets)}
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
         waiting = await _jobs(ledger, fleet, budgets.spent, subtree, _NOT_STARTED)
@@ -133,15 +149,20 @@ def add_team_page(site: PageContext, costs: CostQueries, uses: UseViews) -> None
             "top": MAX_JOBS,
             "now": datetime.now(UTC),
             "reason_text": reason_text,
-            **await _spending(costs, caller, team),
+            "range": range_,
+            "ranges": range_choices(request.url.path, range_.text),
+            **await _spending(costs, known, caller, fleet, team, report_window(range_.text)),
         }
-        if not is_part(request):
-            values["use"] = await uses.view(caller, team=team, teams=frozenset(subtree))
-        return pages.show(request, "team.html", values)
+        return keep_window(request, pages.show(request, "team.html", values), range_.text)
 
 
 async def _team_rows(
-    site: PageContext, fleet: Fleet, caller: Token, costs: CostQueries, budgets: _BudgetState
+    site: PageContext,
+    fleet: Fleet,
+    caller: Token,
+    costs: CostQueries,
+    recent: RecentUse,
+    budgets: _BudgetState,
 ) -> list[TeamListRow]:
     visible = visible_teams(caller, fleet)
     return team_rows(
@@ -151,19 +172,21 @@ async def _team_rows(
         budgets.by_team(fleet, visible),
         budgets.spent,
         visible,
-        await _used_lately(costs, caller) if fleet.name else None,
+        await _used_lately(costs, recent, caller, visible) if fleet.name else None,
     )
 
 
-async def _used_lately(costs: CostQueries, caller: Token) -> Mapping[str, Decimal] | None:
-    """Return recent GPU-hours by team without subteams. Returns None if it takes too long."""
-    request = CostRequest(RECENT_WINDOW, (Label.TEAM,), max_rows=cost_wire.MAX_ROWS)
-    try:
-        async with asyncio.timeout(MAX_SECONDS):
-            report = await costs.usage(caller, request)
-    except TimeoutError:
-        return None
-    return {row.labels[0]: row.gpu_hours for row in report.rows}
+async def _used_lately(
+    costs: CostQueries, recent: RecentUse, caller: Token, visible: frozenset[str] | None
+) -> Mapping[str, Decimal] | None:
+    """Return recent GPU-hours by team without subteams, as last known. None: never known."""
+
+    async def read() -> Mapping[str, Decimal]:
+        request = CostRequest(RECENT_WINDOW, (Label.TEAM,), max_rows=cost_wire.MAX_ROWS)
+        return {row.labels[0]: row.gpu_hours for row in (await costs.usage(caller, request)).rows}
+
+    found = await recent.get(visible, read, MAX_SECONDS)
+    return None if found is None else found.result
 
 
 async def _jobs(
@@ -178,18 +201,25 @@ async def _jobs(
     return [with_budget_reason(convert_jobs.job(row), fleet, spent) for row in rows]
 
 
-async def _spending(costs: CostQueries, caller: Token, team: str) -> dict[str, Any]:
-    """Return spending by user and by pool. The values are None if it takes too long."""
-    by_user = CostQuery(window=SPENDING_WINDOW, by=(Label.USER,), team=team, max_rows=10)
-    by_pool = CostQuery(window=SPENDING_WINDOW, by=(Label.POOL,), team=team, max_rows=10)
-    try:
-        async with asyncio.timeout(MAX_SECONDS):
-            users = await costs.cost(caller, by_user.request())
-            pools = await costs.cost(caller, by_pool.request())
-    except TimeoutError:
-        return {"spending": None, "spent": None, "cost_address": by_user.address()}
-    tables = [(users, cost_table(users, by_user), by_user), (pools, cost_table(pools, by_pool), by_pool)]
-    return {"spending": tables, "spent": users.total, "cost_address": by_user.address()}
+async def _spending(
+    costs: CostQueries, known: LastKnown[Spending], caller: Token, fleet: Fleet, team: str, window: str
+) -> dict[str, Any]:
+    """Return cost by user and by pool as last known. The values are None if it was never known."""
+    queries = [CostQuery(window=window, by=(by,), team=team, max_rows=10) for by in (Label.USER, Label.POOL)]
+
+    async def read() -> Spending:
+        return [await costs.cost(caller, query.request()) for query in queries]
+
+    found = await known.get((visible_teams(caller, fleet), team, window), read, MAX_SECONDS)
+    if found is None:
+        return {"spending": None, "spent": None, "known_at": None, "cost_address": queries[0].address()}
+    tables = [(r, cost_table(r, query), query) for r, query in zip(found.result, queries, strict=True)]
+    return {
+        "spending": tables,
+        "spent": found.result[0].total,
+        "known_at": found.at if found.late else None,
+        "cost_address": queries[0].address(),
+    }
 
 
 def _sort(word: str | None) -> Sort:
@@ -199,8 +229,8 @@ def _sort(word: str | None) -> Sort:
         raise RequestError(
             ErrorKind.INVALID,
             "InvalidRequest",
-            f"sort: teams are not ordered by {word!r}",
-            f"sort is any of {', '.join(Sort)}",
+            f"sort: teams cannot be sorted by {word!r}",
+            f"sort is one of {', '.join(Sort)}",
         ) from None
 
 

@@ -65,7 +65,7 @@ def test_names_by_size_and_what_nobody_carries_last() -> None:
     assert told(plot) == {
         "nlp": ["1.50", "0", "4.00"],
         "vision": ["2.00", "0", "0"],
-        "idle (nobody's)": ["0", "9.00", "0"],
+        "idle (unallocated)": ["0", "9.00", "0"],
     }
     assert plot.days == ("2026-01-01", "2026-01-02", "2026-01-03")
     assert plot.totals == [Decimal("3.50"), Decimal("9.00"), Decimal("4.00")]
@@ -74,20 +74,29 @@ def test_names_by_size_and_what_nobody_carries_last() -> None:
 
 def test_a_team_called_idle_is_a_team() -> None:
     plot = cost_plot(report([Label.TEAM, Label.DAY], [row(["idle", "2026-01-01"], "1.00")]))
-    assert [(s.name, s.colour) for s in plot.series] == [("idle", "c0")]
+    assert [(s.name, s.colour) for s in plot.series] == [("idle", "t0")]
 
 
 def test_too_many_names_are_one() -> None:
-    rows = [row([f"t{n}", "2026-01-01"], f"{10 + n}") for n in range(12)]
+    rows = [row([f"t{n}", "2026-01-01"], f"{10 + n}") for n in range(16)]
     plot = cost_plot(report([Label.TEAM, Label.DAY], rows))
-    assert [s.name for s in plot.series] == [f"t{n}" for n in range(11, 4, -1)] + ["all others"]
+    assert [s.name for s in plot.series] == [f"t{n}" for n in range(15, 4, -1)] + ["all others"]
     assert plot.total == sum(r.total for r in rows)
+
+
+def test_a_team_keeps_its_colour_whatever_its_rank() -> None:
+    days = [["nlp", "2026-01-01"], ["vision", "2026-01-01"]]
+    numbers = {"vision": 0, "nlp": 5}
+    for amounts in (("1", "2"), ("2", "1")):
+        rows = [row(labels, amount) for labels, amount in zip(days, amounts, strict=True)]
+        plot = cost_plot(report([Label.TEAM, Label.DAY], rows), numbers)
+        assert {s.name: s.colour for s in plot.series} == {"vision": "t0", "nlp": "t5"}
 
 
 def test_days_alone_are_told_by_part() -> None:
     plot = parts_plot(report([Label.DAY], [row(["2026-01-02"], "1.00", "2.00")]))
     assert {s.name: (s.colour, s.total) for s in plot.series} == {
-        "used": ("c0", Decimal(1)),
+        "used": ("used", Decimal(1)),
         "idle": ("idle", Decimal(2)),
     }
 

@@ -17,7 +17,6 @@ from fairway.web.pages.cost.query import (
     comparison,
     month_beside,
     months_until,
-    windows,
 )
 from fairway.wire import costs as wire
 
@@ -124,8 +123,6 @@ def test_only_equal_periods_are_compared(first: date, days: int, today: date) ->
     assert found.last == min(window.last_day, today - timedelta(days=1))
 
 
-def test_windows_and_months() -> None:
-    chosen = windows(CostQuery(window="2026-12"), date(2027, 1, 5))
-    assert {c.name: c.chosen for c in chosen}["December"]
+def test_months() -> None:
     assert months_until(date(2027, 1, 5), 3) == ["2027-01", "2026-12", "2026-11"]
     assert month_beside("2026-12") == ("2026-11", "2027-01")

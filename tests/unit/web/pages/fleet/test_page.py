@@ -53,11 +53,11 @@ async def busy(ledger: Ledger) -> None:
 async def test_a_bar_has_its_numbers_as_words(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
     await busy(ledger)
     page = (await admin.get("/fleet")).text
-    assert 'aria-label="hpc-a100: 16 used, 4 lent, 4 idle, 8 drained, 8 broken"' in page
-    assert 'aria-label="hpc-mig/1g.10gb: 3 lent, 4 idle"' in page
-    assert "20 of 40" in words(page)
-    assert "3 of 9 slices" in words(page)
-    assert "8 broken, 8 drained" in words(page)
+    assert 'aria-label="hpc-a100: 16 used, 4 on loan, 4 idle, 8 drained, 8 down"' in page
+    assert 'aria-label="hpc-mig/1g.10gb: 3 on loan, 4 idle"' in page
+    assert "20 of 42" in words(page)  # 40 whole GPUs, and two that are cut into slices
+    assert "includes 3 of 9 slices" in words(page)
+    assert "8 down, 8 drained" in words(page)
 
 
 async def test_what_waits_is_told_by_pool_and_team_with_its_reasons(
@@ -65,7 +65,7 @@ async def test_what_waits_is_told_by_pool_and_team_with_its_reasons(
 ) -> None:
     await busy(ledger)
     page = words((await admin.get("/fleet")).text)
-    assert "3 jobs wait for 18 GPUs, the longest for 3 h" in page
+    assert "3 jobs waiting for 18 GPUs, the longest for 3 h" in page
     assert "hpc-a100 product 3 waiting 18 GPUs 3 h Resources 2 jobs QOSGrpGRES 1 job" in page
 
 
@@ -111,13 +111,13 @@ async def test_a_cluster_shows_its_engine_and_version(ledger: Ledger, admin: htt
     await observe(ledger, node("n1"))
     page = words((await admin.get("/fleet")).text)
     assert "hpc slurm 24.11.5 ● reachable" in page
-    assert "dream virtual ○ not looked at yet" in page
+    assert "dream virtual ○ not observed yet" in page
 
 
 async def test_a_pool_nobody_looked_at_yet_says_so(admin: httpx2.AsyncClient) -> None:
     page = words((await admin.get("/fleet")).text)
-    assert "Not seen yet: its cluster dream was not looked at." in page
-    assert "Nothing waits" in page
+    assert "Not observed yet: cluster dream has not answered." in page
+    assert "No jobs waiting" in page
 
 
 class TestNoFleet:
@@ -130,7 +130,7 @@ class TestNoFleet:
         assert page.status_code == 200
         assert "fairway apply -f fleet.yaml" in page.text and "fairway demo" in page.text
         assert "No fleet yet" in (await viewer.get("/fleet", headers=PART)).text
-        assert (await viewer.get("/fleet/data")).json() == {"time": [], "total": [], "used": []}
+        assert (await viewer.get("/fleet/data")).json()["time"] == []
 
 
 class TestMoney:
@@ -194,9 +194,9 @@ class TestMoney:
         today = datetime.now(UTC).date()
         days = (date(today.year + today.month // 12, today.month % 12 + 1, 1) - today.replace(day=1)).days
         both, one = (round(Decimal(of) / days) for of in (6000, 3000))
-        assert f"of {both:,} a day in budgets" in words((await viewer.get("/fleet")).text)
+        assert f"of {both:,} per day in budgets" in words((await viewer.get("/fleet")).text)
         vic = await sign_in(Role.MEMBER, user="vic")  # sees vision, and not the budget it is inside of
-        assert f"of {one:,} a day in budgets" in words((await vic.get("/fleet")).text)
+        assert f"of {one:,} per day in budgets" in words((await vic.get("/fleet")).text)
 
     async def test_what_waits_for_money_says_so(self, ledger: Ledger, viewer: httpx2.AsyncClient) -> None:
         await self.stand(ledger)
@@ -214,15 +214,20 @@ def standing(
 
 
 async def test_the_plot_has_gaps_where_nothing_was_known(viewer: httpx2.AsyncClient) -> None:
-    data = (await viewer.get("/fleet/data?days=7")).json()
-    assert len(data["time"]) == len(data["used"]) == len(data["total"]) == 7 * 24 + 1
-    assert set(data["used"]) == {None}
+    data = (await viewer.get("/fleet/data?window=24h")).json()
+    assert len(data["time"]) == len(data["capacity"]) == len(data["queued"]) == 25
+    assert set(data["capacity"]) == set(data["queued"]) == {None}
 
 
-async def test_no_more_days_than_are_cheap(viewer: httpx2.AsyncClient) -> None:
-    assert (await viewer.get("/fleet/data?days=8")).status_code == 422
+async def test_charts_reach_from_a_day_to_a_year(viewer: httpx2.AsyncClient) -> None:
+    for window, points, by_day in (("24h", 25, False), ("30d", 30, True), ("90d", 90, True)):
+        data = (await viewer.get(f"/fleet/data?window={window}")).json()
+        assert (len(data["time"]), data["by_day"]) == (points, by_day)
+    for window in ("367d", "x", "2026-13"):
+        assert (await viewer.get(f"/fleet/data?window={window}")).status_code == 422
+    assert (await viewer.get("/fleet/data?by=user")).status_code == 422
 
 
 async def test_nobody_who_did_not_sign_in_sees_anything(stranger: httpx2.AsyncClient) -> None:
-    for path in ("/", "/fleet/data", "/pools/hpc-a100", "/pools/hpc-a100/data"):
+    for path in ("/fleet", "/fleet/data", "/pools/hpc-a100", "/pools/hpc-a100/data"):
         assert (await stranger.get(path)).status_code == 303

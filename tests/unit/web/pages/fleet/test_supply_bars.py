@@ -1,4 +1,4 @@
-"""What is used, lent, idle, drained and broken, and what teams hold: decisions alone."""
+"""What is used, on loan, idle, drained and down, and what teams hold: decisions alone."""
 
 from __future__ import annotations
 
@@ -106,21 +106,21 @@ def test_a_bar_adds_up_to_what_is_there() -> None:
     bar = supply_bar(A100, state(32, 20, 6), lent=5, drained=4)
     assert {s.kind: s.count for s in bar.segments} == {
         "used": 15,
-        "lent": 5,
+        "on_loan": 5,
         "idle": 6,
         "drained": 4,
-        "broken": 2,
+        "down": 2,
     }
-    assert bar.description == "15 used, 5 lent, 6 idle, 4 drained, 2 broken"
+    assert bar.description == "15 used, 5 on loan, 6 idle, 4 drained, 2 down"
 
 
 def test_nodes_are_right_where_jobs_were_seen_at_another_moment() -> None:
     bar = supply_bar(A100, state(32, 24, 8), lent=30, drained=9)
-    assert {s.kind: s.count for s in bar.segments} == {"lent": 24, "idle": 8}
+    assert {s.kind: s.count for s in bar.segments} == {"on_loan": 24, "idle": 8}
 
 
 def test_stretches_stand_side_by_side() -> None:
-    made = segments({"used": 3, "lent": 0, "idle": 1}, 4)
+    made = segments({"used": 3, "on_loan": 0, "idle": 1}, 4)
     assert [(s.start, s.width) for s in made] == [("0", "75"), ("75", "25")]
 
 

@@ -20,6 +20,7 @@ from fairway.model.price import PriceStep, Pricing
 from fairway.model.team import Supply
 from fairway.web.pages.pool import node_map
 from fairway.web.pages.pool import view_model as pool_view_model
+from fairway.web.pages.pool.node_map import Colouring, MapColours
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -65,6 +66,9 @@ def holder(number: int, devices: int, *nodes: str, team: str = "nlp") -> Holder:
     )
 
 
+PLAIN = MapColours()
+
+
 def waits(least: int, code: str, reason: str = "so says the engine") -> WaitingGroup:
     supply = Supply(PoolName("a100"))
     return WaitingGroup(ClusterName("hpc"), None, None, supply, "", reason, code, 1, least, least, NOW)
@@ -81,7 +85,9 @@ def test_nodes_stand_in_the_order_people_count() -> None:
 
 def test_a_job_is_a_block_as_wide_as_what_it_holds_on_each_node() -> None:
     every = node_map.pool_nodes([row("n1", 6), row("n2", 4)])
-    (rack,) = node_map.racks(pool(), every, every, [holder(1, 8, "n1", "n2"), holder(2, 2, "n1", team="cv")])
+    (rack,) = node_map.racks(
+        pool(), every, every, [holder(1, 8, "n1", "n2"), holder(2, 2, "n1", team="cv")], PLAIN
+    )
     assert blocks(rack) == [
         [("used", 4, "nlp"), ("used", 2, "cv"), ("idle", 2, "")],
         [("used", 4, "nlp"), ("idle", 4, "")],
@@ -92,13 +98,13 @@ def test_a_job_is_a_block_as_wide_as_what_it_holds_on_each_node() -> None:
 
 def test_what_is_in_use_by_nobody_known_is_said_so() -> None:
     every = node_map.pool_nodes([row("n1", 5)])
-    (rack,) = node_map.racks(pool(), every, every, [holder(1, 4, "n1")])
+    (rack,) = node_map.racks(pool(), every, every, [holder(1, 4, "n1")], PLAIN)
     assert blocks(rack) == [[("used", 4, "nlp"), ("unknown", 1, "?"), ("idle", 3, "")]]
 
 
 def test_no_more_is_drawn_as_held_than_the_node_says() -> None:
     every = node_map.pool_nodes([row("n1", 2)])
-    (rack,) = node_map.racks(pool(), every, every, [holder(1, 8, "n1")])
+    (rack,) = node_map.racks(pool(), every, every, [holder(1, 8, "n1")], PLAIN)
     assert blocks(rack) == [[("used", 2, "nlp"), ("idle", 6, "")]]
 
 
@@ -106,20 +112,42 @@ def test_no_more_is_drawn_as_held_than_the_node_says() -> None:
     ("health", "unhealthy", "expected"),
     [
         (Health.DRAINED, 0, [("unknown", 2, "?"), ("drained", 6, "")]),
-        (Health.DOWN, 0, [("unknown", 2, "?"), ("broken", 6, "")]),
-        (Health.READY, 1, [("unknown", 2, "?"), ("broken", 1, ""), ("idle", 5, "")]),
+        (Health.DOWN, 0, [("unknown", 2, "?"), ("down", 6, "")]),
+        (Health.READY, 1, [("unknown", 2, "?"), ("down", 1, ""), ("idle", 5, "")]),
     ],
 )
 def test_what_cannot_be_had_is_not_idle(
     health: Health, unhealthy: int, expected: list[tuple[str, int, str]]
 ) -> None:
     every = node_map.pool_nodes([row("n1", 2, health=health, unhealthy=unhealthy)])
-    assert blocks(node_map.racks(pool(), every, every, [])[0]) == [expected]
+    assert blocks(node_map.racks(pool(), every, every, [], PLAIN)[0]) == [expected]
+
+
+def test_the_map_is_coloured_by_team_user_or_job() -> None:
+    """All jobs in one green, as it was, say nothing of whose they are."""
+    every = node_map.pool_nodes([row("n1", 8)])
+    jobs = [holder(1, 4, "n1"), holder(2, 2, "n1", team="cv"), holder(3, 2, "n1")]
+    looks = {}
+    for by in Colouring:
+        colours = MapColours(by, {"nlp": 3, "cv": 13}, frozenset({"cv"}))
+        found = node_map.racks(pool(), every, every, jobs, colours)
+        looks[by] = [b.colour for b in found[0].tiles[0].rows[0].blocks]
+        entries, more = node_map.legend(found)
+        assert sum(entry.devices for entry in entries) == 8 and more == 0
+    assert looks[Colouring.TEAM] == ["t3", "t13", "t3"]
+    assert len(set(looks[Colouring.JOB])) == 3
+    found = node_map.racks(
+        pool(), every, every, jobs, MapColours(teams={"nlp": 3}, borrowing=frozenset({"cv"}))
+    )
+    blocks_ = found[0].tiles[0].rows[0].blocks
+    assert [b.on_loan for b in blocks_] == [False, True, False]
+    assert "; on loan" in blocks_[1].title and blocks_[1].colour == "others"
+    assert [e.name for e in node_map.legend(found)[0]] == ["nlp", "cv"]
 
 
 def test_nodes_stand_in_their_racks_on_every_page() -> None:
     every = node_map.pool_nodes([row(f"n{i}") for i in range(1, 6)])
-    found = node_map.racks(pool(per_rack=2), every, every[1:], [])
+    found = node_map.racks(pool(per_rack=2), every, every[1:], [], PLAIN)
     assert [(r.number, [t.node.name for t in r.tiles]) for r in found] == [
         (1, ["n2"]),
         (2, ["n3", "n4"]),

@@ -53,7 +53,7 @@ async def test_what_fits_and_what_is_of_no_use(ledger: Ledger, admin: httpx2.Asy
     page = words((await admin.get("/pools/hpc-a100")).text)
     assert "5 GPUs free: 3 on 1 node, 2 on 1 node" in page
     assert "Jobs of 1 2 4 8 fit now 5 2 0 0" in page
-    assert "5 free but of no use to what waits: on nodes with fewer than 4 free" in page
+    assert "5 free GPUs cannot be used by the waiting jobs: the smallest needs 4 on one node" in page
 
 
 async def test_nodes_out_of_service_say_why_and_since_when(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
@@ -73,7 +73,7 @@ async def test_slices_have_rows_of_their_own(ledger: Ledger, admin: httpx2.Async
     page = (await admin.get("/pools/hpc-mig")).text
     assert page.count("<title>train-1 (") == 1
     assert "1g.10gb 3/7" in words(page) and "3g.40gb 1/2" in words(page)
-    assert "in use; by which job is not known" in page
+    assert "in use by a job that is not known yet" in page
 
 
 async def test_a_pool_of_a_thousand_nodes_is_bounded_and_its_pages_are_addresses(
@@ -107,7 +107,7 @@ async def test_a_live_part_is_the_part_alone_and_shows_the_change(
 
 async def test_a_pool_that_was_never_seen_says_what_happens_next(admin: httpx2.AsyncClient) -> None:
     page = words((await admin.get("/pools/dream-a100")).text)
-    assert "No nodes seen yet: dream is looked at every few seconds." in page
+    assert "No nodes observed yet: Fairway reads dream every few seconds." in page
 
 
 async def test_a_pool_without_nodes_says_where_to_look(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
@@ -136,13 +136,15 @@ async def test_a_spot_price_that_holds_now_goes_before_the_list(
     at = datetime.now(UTC) - timedelta(hours=2)
     await ledger.prices.add([PricePointRow(PoolName("hpc-a100"), at, Decimal("0.59"))], by="test")
     page = words((await viewer.get("/pools/hpc-a100")).text)
-    assert "0.59 USD per GPU-hour on the spot market" in page and "List price 1.90" in page
+    assert "0.59 USD per GPU-hour (spot price of" in page and "List price 1.90" in page
     assert "1.90 USD per GPU-hour today" in words((await viewer.get("/pools/hpc-mig")).text)
 
 
 async def test_the_plot_of_a_pool(viewer: httpx2.AsyncClient) -> None:
-    data = (await viewer.get("/pools/hpc-a100/data")).json()
+    data = (await viewer.get("/pools/hpc-a100/data?window=24h")).json()
     assert len(data["time"]) == 25
+    page = (await viewer.get("/pools/hpc-a100?colour=user")).text
+    assert 'class="skeleton"' in page and 'aria-current="true">By user</a>' in page
 
 
 async def test_what_went_wrong_with_gpus_is_shown_with_its_serial_number(

@@ -77,7 +77,7 @@ async def test_the_tree(admin: httpx2.AsyncClient) -> None:
     assert re.findall(r'<tr id="team-(\w+)"', by_name) == ["nlp", "product", "research", "vision"]
     assert "in research" in row_of(by_name, "nlp")
     refused = await page(admin, "/teams?sort=colour", 422)
-    assert "not ordered by 'colour'" in refused
+    assert "cannot be sorted by 'colour'" in refused
 
 
 @pytest.mark.usefixtures("work")
@@ -87,7 +87,7 @@ async def test_members_see_what_others_hold_and_not_what_they_spend(sign_in: Sig
     product = row_of(text, "product")
     assert "holds 5" in product and "/teams/product" not in product
     assert "2,533" not in text and "1,234" not in text
-    assert "held: a budget is spent" in product
+    assert "on hold: a budget is spent" in product
     assert "/teams/nlp" in row_of(text, "nlp")
     above = await page(await sign_in(Role.LEAD, user="lead"), "/teams")
     assert "1,234.00" in above and "2,533" not in above
@@ -131,7 +131,7 @@ async def test_what_is_remembered_is_nobody_elses(sign_in: SignIn, admin: httpx2
 
 async def test_nothing_yet(admin: httpx2.AsyncClient) -> None:
     text = await page(admin, "/teams/vision")
-    assert "Nothing of it runs" in text and "No budget" in text
+    assert "No running jobs." in text and "No budget" in text
 
 
 class TestWithoutTeams:
