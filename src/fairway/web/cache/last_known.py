@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+HURRY_SECONDS: Final = 0.1
+FRESH: Final = timedelta(minutes=2)
+"""A result of this age is shown without a remark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,7 @@ class Known(Generic[T]):
     result: T
     at: datetime
     late: bool = False
-    """Whether a newer result could not be calculated in time."""
+    """Whether it is old, and a newer result could not be calculated in time."""
 
 
 class LastKnown(Generic[T]):
@@ -31,17 +35,24 @@ class LastKnown(Generic[T]):
         self._max_keys = max_keys
         self._known: dict[Hashable, Known[T]] = {}
 
-    async def get(self, key: Hashable, read: Callable[[], Awaitable[T]], seconds: float) -> Known[T] | None:
+    async def get(
+        self, key: Hashable, read: Callable[[], Awaitable[T]], seconds: float, *, hurry: bool = False
+    ) -> Known[T] | None:
         """Return a new result, or the last one if that takes longer. None: there is none either.
+
+        With `hurry`, wait for a new result only a moment if there is a last one: a page that has just been
+        opened shows that, and its next live update the new one.
 
         Raises what `read` raises. Shared reads below it go on, so that a retry finds their results.
         """
+        known = self._known.get(key)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(HURRY_SECONDS if hurry and known is not None else seconds):
                 result = await read()
         except TimeoutError:
-            known = self._known.get(key)
-            return None if known is None else Known(known.result, known.at, late=True)
+            if known is None:
+                return None
+            return Known(known.result, known.at, late=datetime.now(UTC) - known.at > FRESH)
         self._known.pop(key, None)
         while len(self._known) >= self._max_keys:
             self._known.pop(next(iter(self._known)))

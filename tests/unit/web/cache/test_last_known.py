@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
+from fairway.web.cache import last_known
 from fairway.web.cache.last_known import LastKnown
 
 
@@ -18,7 +20,8 @@ async def one() -> int:
     return 1
 
 
-async def test_the_last_result_is_returned_with_its_time() -> None:
+async def test_the_last_result_is_returned_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_known, "FRESH", timedelta(0))
     known = LastKnown[int](max_keys=2)
     assert await known.get("a", never, 0.01) is None
     first = await known.get("a", one, 5)
@@ -26,6 +29,13 @@ async def test_the_last_result_is_returned_with_its_time() -> None:
     late = await known.get("a", never, 0.01)
     assert late is not None and (late.result, late.at, late.late) == (1, first.at, True)
     assert await known.get("b", never, 0.01) is None  # another reader's
+
+
+async def test_a_page_that_was_just_opened_waits_for_nothing_new() -> None:
+    known = LastKnown[int]()
+    await known.get("a", one, 5, hurry=True)
+    found = await known.get("a", never, 3600, hurry=True)
+    assert found is not None and (found.result, found.late) == (1, False)  # some seconds old
 
 
 async def test_it_keeps_only_so_many() -> None:

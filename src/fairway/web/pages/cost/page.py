@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from fairway.web.pages.cost.query import (
 )
 from fairway.web.pages.fleet.plots import Plots
 from fairway.web.ranges import keep_window, known_window, range_choices, report_window
+from fairway.web.render import is_part
 from fairway.web.sessions import REPORT_PAGE
 from fairway.wire import costs as wire
 
@@ -76,7 +78,8 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
                 async with asyncio.timeout(MAX_SECONDS):
                     late = await read_late_plot(costs, caller, query)
                 return pages.show(request, "cost.html", values | {"late": late}, part=LATE_PART)
-            found = await known.get(key, lambda: read_page(costs, caller, query, colours), MAX_SECONDS)
+            read = partial(read_page, costs, caller, query, colours)
+            found = await known.get(key, read, MAX_SECONDS, hurry=not is_part(request))
         except TimeoutError:
             return pages.show(request, "cost.html", values | {"fault": too_slow(query)}, part=LATE_PART)
         except RequestError as error:

@@ -151,7 +151,9 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
             "reason_text": reason_text,
             "range": range_,
             "ranges": range_choices(request.url.path, range_.text),
-            **await _spending(costs, known, caller, fleet, team, report_window(range_.text)),
+            **await _spending(
+                costs, known, caller, fleet, team, report_window(range_.text), hurry=not is_part(request)
+            ),
         }
         return keep_window(request, pages.show(request, "team.html", values), range_.text)
 
@@ -185,7 +187,7 @@ async def _used_lately(
         request = CostRequest(RECENT_WINDOW, (Label.TEAM,), max_rows=cost_wire.MAX_ROWS)
         return {row.labels[0]: row.gpu_hours for row in (await costs.usage(caller, request)).rows}
 
-    found = await recent.get(visible, read, MAX_SECONDS)
+    found = await recent.get(visible, read, MAX_SECONDS, hurry=True)
     return None if found is None else found.result
 
 
@@ -202,7 +204,14 @@ async def _jobs(
 
 
 async def _spending(
-    costs: CostQueries, known: LastKnown[Spending], caller: Token, fleet: Fleet, team: str, window: str
+    costs: CostQueries,
+    known: LastKnown[Spending],
+    caller: Token,
+    fleet: Fleet,
+    team: str,
+    window: str,
+    *,
+    hurry: bool,
 ) -> dict[str, Any]:
     """Return cost by user and by pool as last known. The values are None if it was never known."""
     queries = [CostQuery(window=window, by=(by,), team=team, max_rows=10) for by in (Label.USER, Label.POOL)]
@@ -210,7 +219,7 @@ async def _spending(
     async def read() -> Spending:
         return [await costs.cost(caller, query.request()) for query in queries]
 
-    found = await known.get((visible_teams(caller, fleet), team, window), read, MAX_SECONDS)
+    found = await known.get((visible_teams(caller, fleet), team, window), read, MAX_SECONDS, hurry=hurry)
     if found is None:
         return {"spending": None, "spent": None, "known_at": None, "cost_address": queries[0].address()}
     tables = [(r, cost_table(r, query), query) for r, query in zip(found.result, queries, strict=True)]

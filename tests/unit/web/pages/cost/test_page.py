@@ -8,7 +8,7 @@ import html
 import io
 import json
 import re
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +20,7 @@ from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Fleet
 from fairway.model.price import Sharing
+from fairway.web.cache import last_known
 from fairway.web.pages.cost import page as cost_page
 from tests.unit.ledger.usage_samples import Row
 from tests.unit.services.cost_history import CLASSES, OCTOBER, CostBook, fill, with_rules
@@ -245,6 +246,7 @@ async def test_where_it_takes_too_long_the_last_known_figures_are_shown(
     assert total is not None
     monkeypatch.setattr(cost_page, "MAX_SECONDS", 0.05)
     monkeypatch.setattr(cost_page, "read_page", slow)
+    monkeypatch.setattr(last_known, "FRESH", timedelta(0))
     text = await page(admin, "/cost?window=2026-10")
     assert total[0] in text and "newer ones could not be calculated in time" in text and "Retry" in text
     first = await page(admin, "/cost?window=2026-09")
