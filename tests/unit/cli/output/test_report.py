@@ -363,7 +363,7 @@ def test_pages_load_nothing_and_run_nothing() -> None:
         assert not re.search(r"url\(|@import|https?://", page)
         assert 'name="viewport"' in page
     assert "&lt;script&gt;" in pages[0]
-    assert "6 others" in pages[0]
+    assert "2 others" in pages[0]
 
 
 def test_pages_escape_what_they_are_given_everywhere() -> None:

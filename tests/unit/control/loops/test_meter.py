@@ -237,7 +237,7 @@ async def test_a_pool_that_is_gone_is_closed(bench: Bench) -> None:
 
 
 async def test_what_waits_is_sampled_by_hour(bench: Bench) -> None:
-    class_ = bench.hand.class_()
+    class_ = bench.hand.class_(pool=POOL)
     for state in ("waiting", "queued", "held", "running"):
         job = bench.hand.job(class_)
         bench.db.execute("UPDATE job SET state = %s, devices = 4 WHERE id = %s", (state, job))

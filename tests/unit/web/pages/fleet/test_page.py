@@ -55,7 +55,7 @@ async def test_a_bar_has_its_numbers_as_words(ledger: Ledger, admin: httpx2.Asyn
     page = (await admin.get("/fleet")).text
     assert 'aria-label="hpc-a100: 16 used, 4 on loan, 4 idle, 8 drained, 8 down"' in page
     assert 'aria-label="hpc-mig/1g.10gb: 3 on loan, 4 idle"' in page
-    assert "20 of 42" in words(page)  # 40 whole GPUs, and two that are cut into slices
+    assert "23 of 49" in words(page)  # with slices: of a GPU without known profiles, each is a GPU
     assert "includes 3 of 9 slices" in words(page)
     assert "8 down, 8 drained" in words(page)
 

@@ -140,7 +140,8 @@ async def test_a_spot_price_that_holds_now_goes_before_the_list(
     assert "1.90 USD per GPU-hour today" in words((await viewer.get("/pools/hpc-mig")).text)
 
 
-async def test_the_plot_of_a_pool(viewer: httpx2.AsyncClient) -> None:
+async def test_the_plot_of_a_pool(ledger: Ledger, viewer: httpx2.AsyncClient) -> None:
+    await observe(ledger, node("n1", 8))
     data = (await viewer.get("/pools/hpc-a100/data?window=24h")).json()
     assert len(data["time"]) == 25
     page = (await viewer.get("/pools/hpc-a100?colour=user")).text
