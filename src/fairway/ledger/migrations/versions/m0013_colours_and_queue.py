@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 LOSES = "the colours of teams in charts, and how many GPUs jobs waited for in the past"
 
 _NAME = sa.Text(collation="C")
