@@ -171,7 +171,7 @@ def _gpu_totals(data: FleetPageData, pool_cards: Sequence[PoolCard]) -> tuple[Fr
         totals = {bar.supply.slice: bar.total for bar in card.bars}
         slices = {slice_: count for slice_, count in totals.items() if slice_ is not None}
         gpus = totals.get(None, 0)
-        if slices:  # how many GPUs they are cut from is known by node, which the meter has looked at
+        if slices:  # how many GPUs they are cut from is known by node, which the meter knows
             gpus = max(gpus + gpus_behind(gpu, slices), data.gpus.get(name, 0))
         part = parts(gpu, totals, gpus)
         total += gpus

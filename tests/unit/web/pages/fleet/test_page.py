@@ -17,6 +17,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
 from fairway.model.observation import Health
 from fairway.services.fleets import NO_FLEET
+from fairway.web.pages.fleet import page as fleet_page
 from tests.unit.web.conftest import FLEET, SignIn
 from tests.unit.web.fleet_sights import lose, mig_node, mirror, node, observe, runs, waits
 
@@ -134,6 +135,11 @@ class TestNoFleet:
 
 
 class TestMoney:
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The cost of today is waited for, however busy the machine is."""
+        monkeypatch.setattr(fleet_page, "QUICK_SECONDS", 60.0)
+
     @pytest.fixture
     def fleet(self) -> Fleet:
         budget = Budget(Decimal(3000), at_limit=AtLimit.STOP)
