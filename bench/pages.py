@@ -234,8 +234,33 @@ def rows(count: int) -> Mapping[str, list[Row]]:
         "an id": format_job_id(count // 3),
         "one letter": "r",
     }
+    order = "ORDER BY {0} LIMIT 50"
+    sorts = {
+        "gpus": "devices DESC",
+        "name": "name",
+        "time": "ended_at - started_at DESC",
+        "user": "user_name",
+    }
+    plain = "SELECT * FROM job JOIN job_class ON job_class.id = job.class WHERE {0} " + order.format("{1}")
     return {
         "jobs": [listed("", "true")],
+        **{
+            f"jobs sorted by {key}": [
+                Row(f"/jobs?sort={'-' if 'DESC' in by else ''}{key}", plain.format("true", by))
+            ]
+            for key, by in sorts.items()
+        },
+        "jobs of a team sorted by time": [
+            Row("/jobs?team=team-7&sort=-time", plain.format("team = 'team-7'", sorts["time"]))
+        ],
+        "waiting jobs, the oldest first": [
+            Row(
+                "/jobs?state=pending&sort=submitted", plain.format("state IN ('queued', 'waiting')", "job.id")
+            )
+        ],
+        "search a part of a name": [listed("q=eep-1", "name LIKE '%eep-1%'")],
+        "search a part of no name": [listed("q=zzz-zz", "name LIKE '%zzz-zz%'")],
+        "search everything": [Row("/search?q=eep-1", "SELECT * FROM job WHERE name LIKE '%eep-1%' LIMIT 6")],
         "jobs, deep page": [listed("", "true", high) for high in deep],
         **{f"jobs by {name}": [listed(*pair)] for name, pair in filters.items()},
         **{

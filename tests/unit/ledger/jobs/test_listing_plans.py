@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import event, text
 
 from fairway.ledger import JobFilter, Ledger
+from fairway.ledger.jobs import store
+from fairway.ledger.records.jobs import JobSort, JobSortKey
 from fairway.model.job import JobState
 from fairway.model.names import TeamName, UserName
 from tests.tier import sized
@@ -90,6 +92,22 @@ async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bo
             assert {node.get("Index Name") for node in earlier} <= {"job_array_idx"}, (which, statement)
         # A few blocks for each task, at each place of a statement that asks; none for each older job.
         assert blocks < 40 * TASKS, (which, blocks)
+    for key in JobSortKey:
+        with statements_of(ledger) as statements:
+            page = await ledger.jobs.sorted_page(JobFilter(user="user-7"), JobSort(key), limit=51)
+        assert len(page) == 51, key
+        blocks = 0
+        for statement, parameters in statements:
+            async with ledger._connections.single() as connection:
+                found = await connection.exec_driver_sql(
+                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters
+                )
+            (plan,) = found.scalar_one()
+            blocks += plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            jobs = [node for node in nodes_of(plan["Plan"]) if node.get("Relation Name") == "job"]
+            assert "Seq Scan" not in {node["Node Type"] for node in jobs}, (key, statement)
+        # A few blocks for each of the jobs that are sorted, however many there are.
+        assert blocks < 10 * store.MAX_SORTED, (key, blocks)
     with statements_of(ledger) as statements:
         assert await ledger.jobs.count_open_of_user(UserName("user-1"), 20_000) == TASKS / 2
         assert await ledger.jobs.count_open_of_team(TeamName("team-1"), 100_000) == TASKS / 2
