@@ -8,6 +8,7 @@
   const editor = () => document.querySelector("[data-editor]");
   let faults = new Map(); // by line
   let checked = "";
+  let drawing = 0;
 
   const paintLine = (line, number) => {
     const row = document.createElement("span");
@@ -80,10 +81,13 @@
   };
 
   document.addEventListener("input", (event) => {
-    if (event.target.id !== "fleet") return;
-    faults = new Map(); // they are of the text before
-    paint();
-    stale();
+    if (event.target.id !== "fleet" || drawing) return;
+    drawing = requestAnimationFrame(() => { // once for all that changes in a frame
+      drawing = 0;
+      faults = new Map(); // they are of the text before
+      paint();
+      stale();
+    });
   });
   document.addEventListener("scroll", (event) => { if (event.target.id === "fleet") follow(); }, true);
 
