@@ -1,7 +1,7 @@
 // The editor of the fleet file: colours, errors at their lines, differences while typing. Nothing is changed by it.
 (() => {
   // In this order: a comment, a quoted text, a key, a constant or number.
-  const TOKENS = /((?:^|\s)#.*$)|("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|([\w.<-]+)(?=\s*:(?:\s|$))|(\b(?:true|false|null)\b|\b\d+(?:\.\d+)?\b(?![\w-]))/g;
+  const TOKENS = /((?:^|\s)#.*$)|("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|([\w.\/<-]+)(?=\s*:(?:\s|$))|(\b(?:true|false|null)\b|\b\d+(?:\.\d+)?\b(?![\w-]))/g;
   const KINDS = ["yaml-comment", "yaml-text", "yaml-key", "yaml-value"];
   const MOST = 6000; // lines that are painted: a longer file stays plain
 

@@ -16,7 +16,7 @@ from fairway.model.job import JobState
 from fairway.model.observation import Health
 from fairway.model.text import clean, count, first_few
 from fairway.views.conditions import condition_text
-from fairway.views.jobs import BAD, name_text, note
+from fairway.views.jobs import BAD, STATE_WORDS, name_text, note
 from fairway.views.stopped import stopped_text
 from fairway.web.pages.home.data import MyJobs, SharedEvents
 from fairway.wire import budgets as budget_wire
@@ -170,20 +170,13 @@ def changes(
     found += _intervention_entries(events.interventions)
     if jobs.endings:
         ended = sum(jobs.endings.values())
-        parts = ", ".join(f"{n} {STATE_ENDINGS[state]}" for state, n in Counter(jobs.endings).most_common())
+        parts = ", ".join(f"{n} {STATE_WORDS[state]}" for state, n in Counter(jobs.endings).most_common())
         last = max(job.ended_at for job in jobs.ended if job.ended_at is not None)
         query = urlencode({"user": user, "state": "ended", "sort": "-ended"})
         found.append(
             ChangeEntry(last, "jobs", f"{count(ended, 'job')} of yours ended: {parts}", f"/jobs?{query}")
         )
     return sorted(found, key=lambda entry: entry.at, reverse=True)[:MAX_CHANGES]
-
-
-STATE_ENDINGS: Final = {
-    **{state: state.value for state in JobState},
-    JobState.DONE: "finished",
-    JobState.TIMED_OUT: "timed out",
-}
 
 
 def _apply_entry(apply: policy_wire.ApplyDetail, teams: frozenset[str] | None) -> ChangeEntry | None:
@@ -234,7 +227,7 @@ def _named(job: job_wire.Job) -> str:
 
 def _with_note(job: job_wire.Job) -> str:
     why = clean(note(job))
-    return f"{_named(job)} {STATE_ENDINGS[job.state]}" + (f": {why}" if why else "")
+    return f"{_named(job)} {STATE_WORDS[job.state]}" + (f": {why}" if why else "")
 
 
 def _sentence(text: str) -> str:

@@ -17,7 +17,7 @@ from fairway.services import jobs as job_services
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import person_of
-from fairway.views.jobs import name_text
+from fairway.views.jobs import name_text, state_text
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs.rows import StateBadge, badge, task_badges
 from fairway.web.sessions import PAGE_MEMBER, form_of
@@ -128,7 +128,7 @@ async def _selected(
             continue
         job = convert.job(row)
         tasks = counts.get(row.id, {})
-        states = task_badges(tasks, JobState) if tasks else [badge(row.state, job.state.value)]
+        states = task_badges(tasks, JobState) if tasks else [badge(row.state, state_text(job))]
         result, failed = results.get(word, ("", False))
         if not confirmed and not person.may(JobPermission.CHANGE, row):
             result, failed = "you may not change it", True

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from fairway.ledger.records.jobs import JobFilter, JobSort, JobSortKey
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, format_job_id, parse_job_id
 from fairway.model.text import clean
+from fairway.views import jobs as views
 
 MAX_VALUE_LENGTH: Final = 200
 """The longest value of a field; longer names do not exist."""
@@ -29,10 +30,7 @@ STATE_WORDS: Final[Mapping[str, str]] = {
     "ended": "any end",
     "wrong": "any failure",
     "pending": "queued or waiting",
-    **{state.value: state.value for state in JobState},
-    JobState.HELD.value: "on hold",
-    JobState.DONE.value: "finished",
-    JobState.TIMED_OUT.value: "timed out",
+    **{state.value: word for state, word in views.STATE_WORDS.items()},
 }
 """What each choice of a state is called."""
 

@@ -12,7 +12,7 @@ from fairway.ledger.records.jobs import JobRow, JobSortKey
 from fairway.model.job import OPEN_JOBS, JobState, format_job_id
 from fairway.model.text import clean
 from fairway.views.cost_records import Record
-from fairway.views.jobs import BAD, TASK_ORDER, gpus_text, name_text, note, pool_text, state_text
+from fairway.views.jobs import BAD, STATE_WORDS, TASK_ORDER, gpus_text, name_text, note, pool_text, state_text
 from fairway.web.format import duration
 from fairway.wire import jobs as wire
 
@@ -104,7 +104,7 @@ def badge(state: JobState, text: str) -> StateBadge:
 
 def task_badges(tasks: Mapping[JobState, int], order: Iterable[JobState]) -> list[StateBadge]:
     """Build a badge with the number of tasks for each state that has any."""
-    return [badge(state, f"{tasks[state]:,} {state.value}") for state in order if tasks.get(state)]
+    return [badge(state, f"{tasks[state]:,} {STATE_WORDS[state]}") for state in order if tasks.get(state)]
 
 
 def job_row(
