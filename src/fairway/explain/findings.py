@@ -39,7 +39,8 @@ class WaitFacts:
     """What the facts prove, the most decisive first."""
     ahead: tuple[str, ...] = ()
     """Engine ids of jobs that go first; at most a few."""
-    ahead_count: int = 0
+    ahead_count: int | None = None
+    """None if the engine does not report it."""
     same_as: str = ""
     """Engine id of a waiting job that asks for the same: the reason is that one's, this one was not tried."""
     after: tuple[str, ...] = ()

@@ -45,10 +45,11 @@ async def build_job_services(
     """Yield the services that submit jobs and read logs; closes their engines at the end."""
     cache = EngineCache(engines.for_reads)
     try:
+        submitter = Submitter(ledger, fleets, cache, wakeup=wakeup, limits=limits)
         yield JobServices(
-            Submitter(ledger, fleets, cache, wakeup=wakeup, limits=limits),
+            submitter,
             JobLogReader(ledger, fleets, cache),
-            JobExplainer(ledger, fleets, cache),
+            JobExplainer(ledger, fleets, cache, submitter.options),
         )
     finally:
         await cache.close()

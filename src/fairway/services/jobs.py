@@ -58,7 +58,7 @@ from fairway.services.advice import advise_job
 from fairway.services.convert import gpu_use as convert_use
 from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
-from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
+from fairway.services.convert.jobs import with_budget_reason, with_left_cluster, with_reason_time
 from fairway.services.engine_cache import EngineCache
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
@@ -304,6 +304,13 @@ class Submitter:
         text = next(p.text for p in previews if p.supply == placement.supply)
         return DryRun(placement, found.fits, text, could_run=True, why=placement.why)
 
+    async def options(self, spec: JobSpec, user: UserName) -> PlacementOptions:
+        """Return the pools that fit a job now, best first. Raises NotAllowed or NoPoolFits."""
+        snapshot = await self._snapshot()
+        team, priority = snapshot.team_and_priority(spec, user)
+        await self._count_user(snapshot, user, team)
+        return snapshot.options(spec, user, team, priority)
+
     async def _place(self, snapshot: _SupplySnapshot, spec: JobSpec, user: UserName, *, hold: bool) -> NewJob:
         team, priority = snapshot.team_and_priority(spec, user)
         await self._count_user(snapshot, user, team)
@@ -522,7 +529,8 @@ async def explain_jobs(
     jobs = (
         with_budget_reason(convert.job(row, used.get(row.id), costs.get(row.id)), fleet, held) for row in rows
     )
-    return [with_left_cluster(job, left) for job in jobs]
+    times = await ledger.mirror.complete_times()
+    return [with_left_cluster(with_reason_time(job, times), left) for job in jobs]
 
 
 async def job_states(ledger: Ledger, words: Sequence[str]) -> wire.JobStates:
@@ -552,6 +560,7 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     if idle is not None or steps:
         events = sorted([*job.events, *steps], key=lambda event: event.at)
         job = job.model_copy(update={"events": events, "idle": idle})
+    job = with_reason_time(job, await ledger.mirror.complete_times())
     return with_left_cluster(job, await ledger.clusters.left())
 
 

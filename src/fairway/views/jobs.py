@@ -22,6 +22,8 @@ _MAX_NODES_NAMED: Final = 4
 KEEP_SECONDS: Final = 4 * 3600
 """How long the commands that people are shown keep a job."""
 _MAX_SCRIPT_LINES: Final = 8
+STALE_SECONDS: Final = 20
+"""Two observation periods: an older reason is shown with its age."""
 GPU_USE: Final = "GPU use"
 """The label of what its GPUs did; the job's page has a part of its own for it."""
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
@@ -75,7 +77,7 @@ def state_with_reason(job: wire.Job, now: datetime) -> str:
     """Format the state and its reason, where the name is shown already."""
     text = _state_phrase(job, now)
     explained = job.state not in (JobState.RUNNING, JobState.DONE) or job.last_seen_at is not None
-    if explained and (reason := clean(why(job))):
+    if explained and (reason := clean(why(job, now))):
         text += f": {reason}"
     return text
 
@@ -111,10 +113,10 @@ def _state_phrase(job: wire.Job, now: datetime) -> str:
     return text
 
 
-def why(job: wire.Job) -> str:
+def why(job: wire.Job, now: datetime | None = None) -> str:
     """Return why the job waits or how it ended. Returns an empty string if there is no reason."""
     if job.reason or job.code or job.state is not JobState.QUEUED:
-        return reason_text(job)
+        return reason_text(job, now)
     spec: wire.JobSpec | None = getattr(job, "spec", None)  # of a JobDetail
     return f"Depends on {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
 
@@ -284,20 +286,22 @@ def tasks_text(tasks: Mapping[JobState, int]) -> str:
     return ", ".join(f"{tasks[state]} {STATE_WORDS[state]}" for state in TASK_ORDER if tasks.get(state))
 
 
-def note(job: wire.Job) -> str:
+def note(job: wire.Job, now: datetime | None = None) -> str:
     """Return a short note for the list: attempt, exit code or reason."""
     attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
     quiet = job.state in (JobState.RUNNING, JobState.DONE) and job.last_seen_at is None
-    reason = "" if quiet else reason_text(job)
+    reason = "" if quiet else reason_text(job, now)
     if job.state is JobState.FAILED and job.exit_code is not None:
         reason = f"exit code {job.exit_code}"
     return ", ".join(filter(None, (attempt, reason)))
 
 
-def reason_text(job: wire.Job) -> str:
-    """Format the reason, with the engine's own in brackets if it differs."""
+def reason_text(job: wire.Job, now: datetime | None = None) -> str:
+    """Format the reason, with the engine's own in brackets if it differs, and its age if it is old."""
     engine = job.engine_reason if job.engine_reason != job.reason else ""
-    return f"{job.reason} [{engine}]" if engine else job.reason or job.code
+    text = f"{job.reason} [{engine}]" if engine else job.reason or job.code
+    age = (now - job.reason_at).total_seconds() if now and job.reason_at else 0
+    return f"{text} (as of {span(age)} ago)" if age > STALE_SECONDS else text
 
 
 def idle_step(job: wire.JobDetail) -> str | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from fairway.cost.budget_text import SPENT_CODE
 from fairway.explain.reasons import REASONS, WaitReason
 from fairway.model.job import OPEN_JOBS, JobState
-from fairway.model.text import clean, sentence, span
+from fairway.model.team import Supply
+from fairway.model.text import clean, count, sentence, span
 from fairway.views.jobs import STATE_WORDS, name_and_state, nodes_text, pool_text, request_text
 from fairway.wire import jobs as wire
 
@@ -219,4 +221,39 @@ def _why_reason(job: wire.JobDetail, reason: WaitReason, text: str = "", engine:
         text=clean(text) or reason.means,
         hint=reason.remedy_for(job.id, job.engine_id),
         engine=clean(engine),
+    )
+
+
+def smaller_option(job: wire.Job, gpus: int, nodes: int) -> wire.Alternative:
+    """Describe a smaller request that the free GPUs of the job's pool allow now."""
+    noun = f"{job.slice} slice" if job.slice else "GPU"
+    if nodes == job.nodes:
+        text = f"{count(gpus, noun)}{' per node' if nodes > 1 else ''} instead of {job.gpus}"
+    else:
+        text = f"{count(nodes, 'node')} instead of {job.nodes}"
+    verb = "fits" if (gpus if nodes == job.nodes else nodes) == 1 else "fit"
+    flag = f"{gpus}x{job.slice}" if job.slice else str(gpus)
+    again = f"--gpus {flag}" + (f" --nodes {nodes}" if nodes > 1 else "")
+    return wire.Alternative(
+        text=f"{text} {verb} now",
+        command=f"fairway cancel {job.id}, then submit it again with  {again}",
+        pool=job.pool or "",
+        slice=job.slice,
+        gpus=gpus,
+        nodes=nodes,
+        price_change=None,
+    )
+
+
+def pool_option(job: wire.Job, where: Supply, change: Decimal, currency: str) -> wire.Alternative:
+    """Describe another pool that can start the job now; `change`: of the price of a GPU-hour."""
+    price = f", {change:+.2f} {currency} per GPU-hour" if change else ", at the same price"
+    return wire.Alternative(
+        text=f"pool {where.pool} has room now{price}",
+        command=f"fairway cancel {job.id}, then submit it again with  --pool {where.pool}",
+        pool=where.pool,
+        slice=where.slice,
+        gpus=job.gpus,
+        nodes=job.nodes,
+        price_change=change or None,
     )

@@ -366,6 +366,9 @@ class Job(Wire):
         "has no reason, or one without a code"
     )
     reason: str = Field(description="why it waits or how it ended")
+    reason_at: Moment | None = Field(
+        default=None, description="when the engine last reported the reason; null: it does not wait there"
+    )
     engine_reason: str = Field(
         default="", description="the engine's own text for why it waits or how it ended; empty: none"
     )
@@ -521,6 +524,40 @@ class RightSize(Wire):
     text: str = Field(description="the same in a sentence")
 
 
+class QueuedJob(Wire):
+    """Another job that waits for or uses the same GPUs."""
+
+    id: str = Field(examples=["8f3k"])
+    name: str
+    user: str
+    team: str | None
+    devices: int = Field(description="GPUs or slices of the whole job")
+    ends_at: Moment | None = Field(description="when its time limit ends it; null: it waits, or has none")
+
+
+class JobQueue(Wire):
+    """The place of a waiting job among those that wait for the same GPUs, in the engine's present order."""
+
+    position: int = Field(description="1: it is next")
+    waiting: int = Field(description="jobs that wait for the same GPUs, this one included")
+    ahead: list[QueuedJob] = Field(description="the first jobs ahead of it, in order; at most five")
+    ending: list[QueuedJob] = Field(
+        description="running jobs on the same GPUs whose time limit ends soonest; at most three"
+    )
+
+
+class Alternative(Wire):
+    """A change of a waiting job's request that the GPUs that are free now allow."""
+
+    text: str = Field(examples=["4 GPUs instead of 8 fit now"])
+    command: str = Field(examples=["fairway cancel 8f3k, then submit it again with  --gpus 4"])
+    pool: str
+    slice: str | None
+    gpus: int = Field(description="on each node")
+    nodes: int
+    price_change: Price | None = Field(description="per GPU-hour; null: the price is the same")
+
+
 class Why(Wire):
     """Why a job waits; for one that runs or has ended, its state."""
 
@@ -536,6 +573,8 @@ class Why(Wire):
     started_at: Moment | None = Field(description="of the last attempt")
     ended_at: Moment | None
     reasons: list[WhyReason] = Field(description="why it does not start, or why it ended; may be empty")
+    queue: JobQueue | None = Field(default=None, description="null: the job does not wait in a queue")
+    alternatives: list[Alternative] = Field(default=[], description="what could start now instead")
     diagnosis: Diagnosis | None = Field(
         default=None,
         description="what limits the use of its GPUs in the last hours or, if it has ended, what limited it; "

@@ -94,6 +94,23 @@ WHY = {
     "started_at": T,
     "ended_at": T,
     "reasons": [{"code": "TeamAtCeiling", "text": "full", "hint": "wait", "engine": "QOSMax"}],
+    "queue": {
+        "position": 2,
+        "waiting": 3,
+        "ahead": [{"id": "8f3j", "name": "big", "user": "bob", "team": "nlp", "devices": 8, "ends_at": None}],
+        "ending": [{"id": "8f3a", "name": "old", "user": "eve", "team": "nlp", "devices": 1, "ends_at": T}],
+    },
+    "alternatives": [
+        {
+            "text": "4 GPUs instead of 8 fit now",
+            "command": "fairway cancel 8f3k",
+            "pool": "hpc-a100",
+            "slice": None,
+            "gpus": 4,
+            "nodes": 1,
+            "price_change": "1.77",
+        }
+    ],
     "use": USE,
     "cost": COST,
     "diagnosis": {"code": "CpuBound", "text": "t", "evidence": ["e"], "confidence": "high", "hint": "h"},

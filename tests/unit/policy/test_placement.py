@@ -494,3 +494,28 @@ def test_a_reserved_user_has_no_team_even_as_a_member(user: str) -> None:
     with pytest.raises(NotAllowed) as refused:
         team_of(replace(where, clusters=(Cluster(ClusterName("hpc"), SLURM),)), spec(1), UserName(user))
     assert refused.value.code == "SystemUser"
+
+
+def test_a_shorter_queue_is_compared_with_room_and_price() -> None:
+    where = fleet(
+        pool("a", price="1.75"), pool("b", price="3.67"), teams=(team("t", borrows("a"), borrows("b")),)
+    )
+    stocks = {"a": SupplyState(96, 2, waiting=122), "b": SupplyState(48, 24, waiting=109)}
+    assert choose(ask(spec(8), where, stocks)).why == (
+        "a has 2 of 96 GPUs free and 122 requested by waiting jobs; b has 24 of 48 GPUs free and 109 "
+        "requested "
+        "by waiting jobs. The queue of a is shorter for its size (1.3 vs 2.3 requested for each GPU), and "
+        "a is "
+        "cheaper (1.75 vs 3.67 per GPU-hour)"
+    )
+
+
+@pytest.mark.parametrize("gpus", [99, 96, 64])
+def test_the_hint_is_a_request_that_fits(gpus: int) -> None:
+    where = fleet(pool("a"), teams=(team("t", borrows("a")),))
+    stocks = {"a": SupplyState(96, 96, largest_node=8)}
+    with pytest.raises(NoPoolFits) as refused:
+        choose(ask(spec(gpus), where, stocks))
+    nodes = min(gpus, 96) // 8
+    assert refused.value.hint.endswith(f"--gpus 8 --nodes {nodes}")
+    assert choose(ask(spec(8, nodes=nodes), where, stocks)).supply.pool == "a"

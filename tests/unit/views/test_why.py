@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx2
@@ -14,7 +15,11 @@ from fairway.explain.reasons import REASONS
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.job import EngineId, JobState
-from fairway.views.why import build_why
+from fairway.model.names import PoolName
+from fairway.model.team import Supply
+from fairway.views.jobs import reason_text, timeline
+from fairway.views.queue import alternative_lines, queue_lines
+from fairway.views.why import build_why, pool_option, smaller_option
 from fairway.wire import jobs as wire
 from tests.unit.api.conftest import bearer
 from tests.unit.api.test_jobs import HELLO, alice, http, submit
@@ -244,3 +249,44 @@ async def test_what_fairway_says_is_not_the_engines_word(
         await tx.mirror.mark_lost([EngineId("1")])
     (row,) = (await http.get("/v1/jobs", headers=alice)).json()["items"]
     assert (row["code"], row["engine_reason"]) == ("Lost", "") and row["reason"]
+
+
+def test_the_place_in_the_queue_and_what_could_start_now() -> None:
+    def other(name: str, devices: int, ends_at: datetime | None = None) -> wire.QueuedJob:
+        return wire.QueuedJob(id="8f3a", name=name, user="bob", team="nlp", devices=devices, ends_at=ends_at)
+
+    waiting = job("waiting")
+    queue = wire.JobQueue(position=4, waiting=9, ahead=[other("big", 8)], ending=[other("old", 1, NOW)])
+    options = [
+        smaller_option(waiting, 4, 1),
+        pool_option(waiting, Supply(PoolName("cloud-a100")), Decimal("1.77"), "USD"),
+    ]
+    found = told(waiting).model_copy(update={"queue": queue, "alternatives": options})
+    assert queue_lines(found) == [
+        "Queue: position 4 of 9 jobs waiting for hpc-a100",
+        "Ahead: big (8f3a; bob, 8 GPUs) and 2 more",
+        f"Ending first, by their time limits: old (8f3a; bob, 1 GPU) by {NOW:%H:%M} UTC",
+    ]
+    assert alternative_lines(found) == [
+        "4 GPUs instead of 8 fit now:  fairway cancel 8f3k, then submit it again with  --gpus 4",
+        "Pool cloud-a100 has room now, +1.77 USD per GPU-hour:  fairway cancel 8f3k, then submit it again "
+        "with"
+        "  --pool cloud-a100",
+    ]
+
+
+def test_an_old_reason_is_shown_with_its_age() -> None:
+    waiting = job("waiting", reason="No node has 8 free GPUs")
+    assert reason_text(waiting.model_copy(update={"reason_at": NOW}), NOW) == "No node has 8 free GPUs"
+    old = waiting.model_copy(update={"reason_at": NOW - timedelta(minutes=12)})
+    assert reason_text(old, NOW) == "No node has 8 free GPUs (as of 12 min ago)"
+
+
+def test_what_was_sent_comes_before_what_started() -> None:
+    """Fairway may learn later than the engine started it that a job was accepted."""
+    at = NOW - timedelta(minutes=10)
+    attempt = {**job("running").attempts[0].model_dump(), "engine_id": "17", "started_at": at}
+    ended = {**attempt, "ended_at": at + timedelta(seconds=30), "ending": "preempted"}
+    late = wire.Event(at=at + timedelta(seconds=40), kind="sent", by="", text="17")
+    seen = job("waiting", attempts=[ended], events=[late], submitted_at=at - timedelta(seconds=5))
+    assert [entry.what for entry in timeline(seen)] == ["submitted", "sent", "started", "preempted"]

@@ -28,6 +28,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
+from fairway.views.queue import alternative_lines, queue_lines
 from fairway.views.summary import cost_text, summary_lines
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _row(group: JobGroup, now: datetime) -> list[str]:
         job.user or UNKNOWN,
         since(job.submitted_at, now),
         run_text,
-        "" if group.tasks is not None else note(job),
+        "" if group.tasks is not None else note(job, now),
     ]
 
 
@@ -213,13 +214,17 @@ def _entry_lines(entry: TimelineEntry, first: datetime, width: int | None) -> li
 
 
 def why_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
-    """Format the answer of `fairway why`: the state, then each reason with code, engine evidence and hint."""
+    """Format the answer of `fairway why`: state, reasons, place in the queue, and what could start now."""
     lines = folded(found.summary, width, COLOURS.get(found.state))
     for reason in found.reasons:
         lines.append(ScreenLine())
         lines += folded(reason.text + _evidence(reason), width)
         if reason.hint:
             lines += folded(f"hint: {in_context(reason.hint)}", width)
+    for part in (queue_lines(found), alternative_lines(found)):
+        lines += [ScreenLine()] if part else []
+        for text in part:
+            lines += folded(text, width)
     return lines + advice_lines(found, width)
 
 

@@ -109,7 +109,7 @@ def open_jobs(groups: Sequence[JobGroup], now: datetime) -> TableView:
             job.user or UNKNOWN,
             run_time(job, now) if job.state is JobState.RUNNING else since(job.submitted_at, now),
             now_text(job.use) if job.use and job.state is JobState.RUNNING and group.tasks is None else "",
-            note(job),
+            note(job, now),
         ]
         for group in groups
         for job in [group.job]

@@ -8,7 +8,7 @@ dispatch loop writes the same rows at the same time.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import text
@@ -49,11 +49,14 @@ from fairway.ledger.sql_values import AnyRow, arrays, json_rows, seconds
 from fairway.ledger.telemetry import gpu_events
 from fairway.ledger.usage import metering
 from fairway.model.job import EngineId, JobId, JobSpec, JobState, NodeGpus, SeenJob
+from fairway.model.names import ClusterName
 from fairway.policy.retry import MAX_WAIT, SEEN_LATE, Suspect, blame, may_be_hardware, must_wait
 
 _MARK = text("SELECT mark FROM mirror_mark WHERE cluster = :cluster")
 
 _COMPLETE_AT = text("SELECT at FROM mirror_mark WHERE cluster = :cluster")
+
+_ALL_COMPLETE_AT = text("SELECT cluster, at FROM mirror_mark")
 
 _SET_MARK = text("""
     INSERT INTO mirror_mark (cluster, mark, at) VALUES (:cluster, :mark, now())
@@ -205,6 +208,10 @@ class MirrorStore(LedgerStore):
         """Return when every job of a cluster was last seen. Returns None if the mirror has not run yet."""
         row = await self._fetch_first(_COMPLETE_AT, {"cluster": cluster})
         return None if row is None else seconds(row.at)
+
+    async def complete_times(self) -> dict[ClusterName, datetime]:
+        """Return when every job of each cluster was last seen: their reasons are as of then."""
+        return {ClusterName(row.cluster): row.at for row in await self._fetch(_ALL_COMPLETE_AT)}
 
 
 class MirrorWriter(FencedWriter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from fairway.ledger.records.gpu_use import JobUse
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
-from fairway.model.job import OPEN_JOBS, PENDING_JOBS, JobId, JobSpec, Placement, format_job_id
+from fairway.model.job import OPEN_JOBS, PENDING_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
 from fairway.model.names import ClusterName, TeamName
 from fairway.model.price import cent, money_text
 from fairway.model.text import span
@@ -187,6 +188,12 @@ def with_left_cluster(job: JobT, left: Mapping[ClusterName, LeftCluster]) -> Job
             "last_seen_at": found.seen_at,
         }
     )
+
+
+def with_reason_time(job: JobT, times: Mapping[ClusterName, datetime]) -> JobT:
+    """Set when the engine last reported why a job waits there. Others are unchanged."""
+    at = times.get(ClusterName(job.cluster)) if job.state is JobState.WAITING and job.reason else None
+    return job if at is None else job.model_copy(update={"reason_at": at})
 
 
 class NotTracked(NamedTuple):

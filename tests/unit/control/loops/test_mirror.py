@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -15,7 +16,8 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobFilter, JobRow
 from fairway.model.condition import ConditionType
-from fairway.model.job import EngineId, JobId, JobState
+from fairway.model.job import EngineId, JobId, JobState, format_job_id
+from fairway.services.convert.jobs import job
 from fairway.services.fleets import Fleets, LastApplied
 from tests.unit.control.job_toy import HPC, Field, ToyRuns, give_fleet, parse, submit, take
 from tests.unit.control.loops.test_dispatch import Bench as Dispatching
@@ -276,3 +278,16 @@ async def test_one_missed_answer_is_no_condition_and_two_are(bench: Bench) -> No
     bench.world.deaf = None
     await bench.look()
     assert await bench.ledger.conditions.all() == ()
+
+
+async def test_reasons_name_other_jobs_by_fairways_id(bench: Bench) -> None:
+    first, second = bench.world.put("big"), bench.world.put("small")
+    await bench.look()
+    other = (await bench.rows())[first]
+    text = "The free GPUs are reserved for {job}, which is ahead"
+    waits = replace(bench.world.jobs[second], reason=text, reason_job=first, reason_code="ReservedForAnother")
+    bench.world.set(waits)
+    await bench.look()
+    row = (await bench.rows())[second]
+    assert row.reason == f"The free GPUs are reserved for big ({format_job_id(other.id)}), which is ahead"
+    assert job(row).code == "ReservedForAnother", "in lists, too"

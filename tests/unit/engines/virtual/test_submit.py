@@ -463,3 +463,21 @@ def test_an_outcome_is_set_outside_the_environment() -> None:
     assert interpret(job, settings=settings).exit_code == 3
     own = order(1, "python", "train.py", env={"VIRTUAL_SECONDS": "7"})
     assert interpret(own, settings=settings).seconds == 7, "its own comes first"
+
+
+async def test_why_is_answered_as_of_now_and_old_reasons_are_reported_again(stage: Stage) -> None:
+    running, _, waits, last = await stage.send(
+        *(order(n, "sleep", "500", gpus=GpuRequest(8), time_seconds=600) for n in (1, 2, 3, 4))
+    )
+    first = await stage.engine.changes(None, FLEET)
+    facts = await stage.engine.explain(last, FLEET)
+    assert facts is not None and (facts.code, facts.ahead, facts.ahead_count) == (
+        "TeamAtCeiling",
+        (waits,),
+        1,
+    )
+    assert "already uses 16 of the 16 GPUs" in facts.findings[0].text
+    assert await stage.engine.explain(running, FLEET) is None, "it runs"
+    again = await stage.engine.changes(first.mark, FLEET)
+    assert {job.engine_id for job in again.jobs} == {waits, last}, "reported with their reasons once more"
+    assert (await stage.engine.changes(again.mark, FLEET)).jobs == (), "not before ten seconds have passed"

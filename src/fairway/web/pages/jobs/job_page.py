@@ -27,6 +27,7 @@ from fairway.services.job_references import find_job
 from fairway.services.rights import forbidden_jobs, person_of, require_permission
 from fairway.views import jobs as views
 from fairway.views.gpu_use import use_text
+from fairway.views.queue import alternative_lines, queue_lines
 from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import log_page
@@ -134,6 +135,7 @@ async def _job_values(
     window = (row.id, None if job.use is None else job.use.read_to, row.state)
     advise = partial(advise_job, site.ledger, fleet, found, person, now)
     advice = await caches.advice.get((window, person), advise) if tracked else Advice()
+    why = await site.jobs.explainer.why(job, found) if waits else None
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -143,7 +145,8 @@ async def _job_values(
         "name": views.name_text(job),
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
-        "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
+        "reasons": why.reasons if why else [],
+        "queue": [*queue_lines(why), *alternative_lines(why)] if why else [],
         "diagnosis": advice.diagnosis,
         "right_size": advice.right_size,
         "next": _next_step(job),

@@ -126,7 +126,7 @@ def job_row(
         gpus=gpus_text(job).replace("x", " × "),
         pool=clean(pool_text(job)),
         time=time_text(row, now) if tasks is None else "",
-        note="" if tasks is not None else clean(note(job)),
+        note="" if tasks is not None else clean(note(job, now)),
         cost=job.cost.amount if job.cost is not None and tasks is None else None,
         selectable=may_change and any(state in OPEN_JOBS for state in tasks or (row.state,)),
     )
