@@ -20,7 +20,8 @@ from fairway.client.contexts import Context, config_file, read_contexts
 from fairway.demo.home import PREFIX
 from fairway.model.errors import PermanentError
 
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 300.0
+_PROGRESS_SECONDS: Final = 10.0
 _DAYS: Final = "14"
 """Days of history of a demo that is started for the tour."""
 _POLICY_CHANGE: Final = ("borrow: { hpc-a100: 16,", "borrow: { hpc-a100: 24,")
@@ -38,7 +39,7 @@ class Step:
 
 def run_tour(*, ask: bool) -> int:
     """Run the tour and return an exit code. With `ask`, wait for Enter before each step."""
-    with _running_demo() as demo, tempfile.TemporaryDirectory(prefix="fairway-tour-") as folder:
+    with _running_demo() as (demo, own), tempfile.TemporaryDirectory(prefix="fairway-tour-") as folder:
         changed = Path(folder) / "fleet.yaml"
         changed.write_text(_fleet_text(demo).replace(*_POLICY_CHANGE), encoding="utf-8")
         steps = steps_of(changed, Path(folder) / "tour.plan")
@@ -52,6 +53,8 @@ def run_tour(*, ask: bool) -> int:
             elif code := _run(step, demo, jobs):
                 return code
         _print_next_steps()
+        if own and ask:
+            _wait_for_enter("Enter to stop the demo of this tour")
     return 0
 
 
@@ -89,8 +92,9 @@ def _run(step: Step, demo: Context, jobs: dict[str, str]) -> int:
     command = [*_FAIRWAY, *args, "--context", demo.name]
     if "--state" not in args:
         return subprocess.run(command, check=False).returncode  # noqa: S603
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
     click.echo(done.stdout, nl=False)
+    click.echo(done.stderr, nl=False, err=True)
     if (job := printed_job(done.stdout)) is not None:
         jobs[args[args.index("--state") + 1].upper()] = job
     return done.returncode
@@ -109,14 +113,18 @@ def printed_job(table: str) -> str | None:
 def _print_browser_step(demo: Context, jobs: Mapping[str, str]) -> None:
     job = jobs.get("WAITING") or jobs.get("RUNNING")
     click.echo(f"Open  {demo.url}/{f'jobs/{job}' if job else ''}")
-    click.echo(f"and sign in with the token that the demo printed, which is also in  {demo.token_file}")
+    click.echo(f"and sign in with the token in  {demo.token_file}")
 
 
 def _prompt(number: int, count: int) -> bool:
     """Prompt the user. Returns False on Ctrl-C."""
     action = "Enter to begin" if number == 1 else f"Enter for step {number} of {count}"
+    return _wait_for_enter(f"{action}, Ctrl-C to quit")
+
+
+def _wait_for_enter(text: str) -> bool:
     try:
-        click.prompt(f"\n{action}, Ctrl-C to quit", default="", show_default=False, prompt_suffix=" ")
+        click.prompt(f"\n{text}", default="", show_default=False, prompt_suffix=" ")
     except click.Abort:
         click.echo()
         return False
@@ -139,29 +147,32 @@ def _print_next_steps() -> None:
 
 
 @contextmanager
-def _running_demo() -> Iterator[Context]:
-    """Yield the context of the running demo; if there is none, start one and stop it afterwards."""
+def _running_demo() -> Iterator[tuple[Context, bool]]:
+    """Yield the context of the running demo, or of one that is started and stopped; True if the latter."""
     running = _find()
     if running is not None:
-        yield running
+        yield running, False
         return
     click.echo("No demo is running. Starting one for the tour …", err=True)
     with subprocess.Popen(  # noqa: S603 - ourselves
         [*_FAIRWAY, "demo", "--quiet", "--days", _DAYS], stdin=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
-            yield _wait_for(process)
+            yield _wait_for(process), True
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> Context:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    began = printed_at = time.monotonic()
+    while time.monotonic() < began + START_SECONDS and process.poll() is None:
         found = _find()
         if found is not None:
             return found
+        if time.monotonic() >= printed_at + _PROGRESS_SECONDS:
+            printed_at = time.monotonic()
+            click.echo(f"  … starting for {printed_at - began:.0f} s", err=True)
         time.sleep(0.3)
     raise PermanentError(
         "DemoNotStarted",
