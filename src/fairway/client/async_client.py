@@ -308,7 +308,7 @@ class AsyncClient:
         node: int = 0,
         follow: bool = True,
     ) -> AsyncIterator[job_wire.LogPart]:
-        """Yield the parts of a job's log, new ones too until the job is over."""
+        """Yield the parts of a job's log, new ones too until the job ends."""
         follower = LogFollower(id, attempt, node, follow=follow)
         while (request := follower.next_request()) is not None:
             try:

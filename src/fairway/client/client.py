@@ -305,7 +305,7 @@ class Client:
         node: int = 0,
         follow: bool = True,
     ) -> Iterator[job_wire.LogPart]:
-        """Yield the parts of a job's log, new ones too until the job is over.
+        """Yield the parts of a job's log, new ones too until the job ends.
 
         Without `follow`, only what has been printed so far. The attempts' logs follow each other.
         """

@@ -91,7 +91,7 @@ def _jobs(fleet: Fleet, jobs: Sequence[FinishedJob]) -> Iterator[PastJob]:
 
 def _attempt(attempt: SimAttempt, exit_code: int) -> PastAttempt:
     if attempt.ended is None or attempt.ending is None:
-        raise ValueError("of a past everything is over")
+        raise ValueError("in a history every job has ended")
     # A sum of floats may be a hair below a full second, which the ledger would round up and others down.
     return PastAttempt(
         round(attempt.started, 3),

@@ -76,7 +76,7 @@ def steps_of(fleet: Path, plan: Path) -> tuple[Step, ...]:
         ),
         Step("Apply exactly this plan.", ("apply", str(plan), "--yes")),
         Step("The cost of each team in the last 30 days.", ("report", "cost")),
-        Step("The GPU hours that nobody used, and why.", ("report", "waste")),
+        Step("GPU-hours that were not used, and why.", ("report", "waste")),
         Step("The budgets, and when they run out.", ("get", "budgets")),
         Step("The same in a browser."),
     )

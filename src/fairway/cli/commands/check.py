@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairway.telemetry.inspection import Finding
 
 _SECONDS: Final = 2.0
-"""A check is done while people write: it waits no longer for a server."""
+"""People check while they write, so a check does not wait long for a server."""
 
 _EXAMPLES = """\b
 Examples:

@@ -292,7 +292,7 @@ def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
         return [f"{cluster.name}: {cluster.reason.message}"]
     shown = "its last known state is shown" if cluster.observed_at else "it was never observed"
     return [
-        f"{cluster.name} cannot be reached since {since(cluster.since, now)}; {shown}",
+        f"{cluster.name} has been unreachable for {since(cluster.since, now)}; {shown}",
         f"  {cluster.reason.code}: {cluster.reason.message}",
         f"  hint: {cluster.reason.hint}",
     ]

@@ -119,7 +119,7 @@ old      slurm 24.11.5  unreachable       6 min  8000    6200  1704         96  
     )
     assert list(view.notes) == [
         "cloud: not observed yet",
-        "old cannot be reached since 6 min; its last known state is shown",
+        "old has been unreachable for 6 min; its last known state is shown",
         "  Unreachable: http://127.0.0.1:1 refused the connection",
         "  hint: is slurmrestd running?",
     ]
