@@ -331,4 +331,5 @@ def test_a_revoked_token_may_nothing(api: Api) -> None:
         method, _, path = route.partition(" ")
         path = path.format(number="1", id="zzzz", name="nobody", month="2026-10", pool="nothing")
         status = api.send("gone", method, path, {} if method in ("POST", "PUT") else None).status_code
-        assert (status == 401) is (least is not None), route
+        # After 60 wrong tokens of one address, a wrong one is refused with 429.
+        assert (status in (401, 429)) is (least is not None), route

@@ -19,13 +19,14 @@ from fairway.wire.fleet import PER_PAGE, Page
 OPERATOR = allow(Role.OPERATOR)
 Days = Annotated[int, Query(ge=1, le=400, description="how far back")]
 Job = Annotated[str | None, Query(max_length=300, description="only on GPUs of this job")]
+_NO_JOB = problems({404: "there is no such job", 409: "several jobs match it"}, PROBLEMS)
 _NOT_CORDONED = problems({404: "Fairway did not close that node"}, PROBLEMS)
 
 
 def add_gpu_health_routes(app: FastAPI, ledger: Ledger) -> None:
     """Add the routes."""
 
-    @app.get("/v1/gpu-events", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
+    @app.get("/v1/gpu-events", dependencies=VIEWER, responses=_NO_JOB, tags=["fleet"])
     async def list_gpu_events(
         cluster: Name = None,
         node: Name = None,

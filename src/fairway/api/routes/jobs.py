@@ -46,6 +46,7 @@ MEMBER_WITH_IDS = allow(Role.MEMBER, max_body_bytes=_MAX_IDS_BYTES)
 _NOT_FOUND = problems(
     {403: "the token's role is too low, or the job is not yours", 404: "there is no such job"}, PROBLEMS
 )
+_NO_ARRAY = problems({404: "there is no such array", 409: "several jobs match it"}, PROBLEMS)
 _SUBMIT = problems(
     {
         404: "there is no such job to come after",
@@ -101,7 +102,7 @@ def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobServices) -> None:
 def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServices) -> None:
     """Add the routes that read jobs."""
 
-    @app.get("/v1/jobs", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
+    @app.get("/v1/jobs", dependencies=VIEWER, responses=_NO_ARRAY, tags=["jobs"])
     async def list_jobs(
         request: Request,
         cluster: Name = None,
