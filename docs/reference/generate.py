@@ -117,9 +117,8 @@ def pages() -> dict[Path, str]:
 def write() -> None:
     """Write every page, and delete pages of codes and commands that no longer exist."""
     wanted = pages()
-    stale = {HERE / "cli.md", *(HERE / "codes").glob("*.md"), *(HERE / "cli").glob("*.md")} - set(wanted)
-    for old in stale:
-        old.unlink(missing_ok=True)
+    for old in {*(HERE / "codes").glob("*.md"), *(HERE / "cli").glob("*.md")} - set(wanted):
+        old.unlink()
     for path, text in wanted.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
