@@ -20,8 +20,8 @@ _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "
 
 _ADD = "fairway context add NAME --url URL --token-file FILE"
 _WHERE_FROM = (
-    "FAIRWAY_TOKEN_FILE, or the context in use, names the file; fairway context list  shows contexts, and an "
-    "admin makes a new token with  fairway token create NAME --role ROLE > FILE"
+    "FAIRWAY_TOKEN_FILE or the context names the file (fairway context list); an admin creates a new token "
+    "with  fairway token create NAME --role ROLE > FILE"
 )
 
 
@@ -52,7 +52,7 @@ class Contexts:
         found = self.find(name)
         if found is None:
             names = ", ".join(c.name for c in self.entries) or "none yet"
-            raise PermanentError("NoSuchContext", f"there is no context {name} (there are: {names})", _ADD)
+            raise PermanentError("NoSuchContext", f"there is no context {name} (contexts: {names})", _ADD)
         return found
 
     def adding(self, context: Context) -> Contexts:
@@ -84,7 +84,7 @@ class Target:
 def validated_context(name: str, url: str, token_file: str | None, ca_file: str | None = None) -> Context:
     """Build a context from user input. Raises PermanentError if it is invalid."""
     if not is_name(name):
-        raise PermanentError("InvalidName", f"{name!r} cannot name a context", f"use {NAME_RULE}")
+        raise PermanentError("InvalidName", f"{name!r} is not a valid name of a context", f"use {NAME_RULE}")
     return Context(name, validated_url(url), token_file, ca_file)
 
 
@@ -97,11 +97,11 @@ def validated_url(url: str) -> str:
         usable = False
     if not usable:
         raise PermanentError(
-            "InvalidUrl", f"{url!r} is not the URL of a server", "write it like http://127.0.0.1:8470"
+            "InvalidUrl", f"{url!r} is not the URL of a server", "use a URL such as http://127.0.0.1:8470"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise PermanentError(
-            "InvalidUrl", "the URL of a server holds no user, password, query or fragment", _ADD
+            "InvalidUrl", "the URL of a server must not have a user, password, query or fragment", _ADD
         )
     return url.rstrip("/")
 
@@ -156,7 +156,7 @@ def _parse_yaml(path: Path, text: str) -> Contexts:
     try:
         return _contexts_from(YAML(typ="safe", pure=True).load(text) or {})
     except (YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise _broken(path, "it does not hold contexts as Fairway writes them") from error
+        raise _broken(path, "it is not a valid list of contexts") from error
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
@@ -186,7 +186,7 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
         raise PermanentError(
             "ConfigNotWritten",
             f"cannot write {path}: {error.strerror}",
-            "set FAIRWAY_CONFIG_DIR to a folder of yours",
+            "set FAIRWAY_CONFIG_DIR to a directory that you can write to",
         ) from error
 
 
@@ -209,8 +209,8 @@ def find_target(
     if contexts.current is None:
         raise PermanentError(
             "NoContext",
-            "no server is chosen",
-            f"start one here:  fairway server -f fleet.yaml   or name one:  {_ADD}   or try:  fairway demo",
+            "no server is configured",
+            f"add a server:  {_ADD}   or start one:  fairway server -f fleet.yaml   or try:  fairway demo",
         )
     chosen = contexts.get(contexts.current)
     return Target(chosen.url, _environment_token(environment) or _stored_token(chosen), chosen.ca_file)
@@ -233,7 +233,7 @@ def read_token(path: Path) -> str:
             "TokenNotReadable", f"cannot read the token in {path}: {why}", _WHERE_FROM
         ) from error
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise PermanentError("TokenNotReadable", f"{path} does not hold a token", _WHERE_FROM)
+        raise PermanentError("TokenNotReadable", f"{path} does not contain a token", _WHERE_FROM)
     return token
 
 
@@ -241,7 +241,7 @@ def _environment_token(environment: Mapping[str, str]) -> str | None:
     if token := environment.get("FAIRWAY_TOKEN", "").strip():
         if not token.isascii() or not token.isprintable():
             raise PermanentError(
-                "TokenNotReadable", "FAIRWAY_TOKEN does not hold a token", "unset FAIRWAY_TOKEN"
+                "TokenNotReadable", "FAIRWAY_TOKEN does not contain a token", "unset FAIRWAY_TOKEN"
             )
         return token
     if path := environment.get("FAIRWAY_TOKEN_FILE"):
@@ -263,5 +263,7 @@ def _contexts_from(document: Any) -> Contexts:
 
 def _broken(path: Path, why: str) -> PermanentError:
     return PermanentError(
-        "ConfigBroken", f"cannot read {path}: {why}", f"mend it, or move it away and add again:  {_ADD}"
+        "ConfigBroken",
+        f"cannot read {path}: {why}",
+        f"correct it, or move it away and add the context again:  {_ADD}",
     )

@@ -153,8 +153,8 @@ class ApiCodec:
         why = "it did not respond in time" if slow else str(error) or type(error).__name__
         return ServerUnreachable(
             "ServerUnreachable",
-            f"no server answers at {self.url}: {why}",
-            "start one:  fairway server -f fleet.yaml   or choose another:  fairway context list",
+            f"cannot reach the server at {self.url}: {why}",
+            "check the context:  fairway context list   or start a server:  fairway server -f fleet.yaml",
         )
 
     def endless(self, path: str) -> FairwayError:
@@ -175,8 +175,8 @@ class ApiCodec:
         kind = ServerFailed if status in _TEMPORARY_STATUSES else ServerRefused
         return kind(
             "NotFairway",
-            f"what answers at {self.url} (HTTP {status}) does not speak Fairway's API",
-            "look at the URL:  fairway context list",
+            f"the server at {self.url} (HTTP {status}) is not a Fairway server",
+            "check the URL:  fairway context list",
         )
 
 

@@ -67,7 +67,7 @@ def all_observed(home: Home) -> bool:
 
 def test_first_start(shared: tuple[Home, Server]) -> None:
     home, server = shared
-    assert f"made an admin token in {home.token_file}, added context local" in server.log
+    assert f"created an admin token in {home.token_file} and the context local" in server.log
     assert home.token_file.stat().st_mode & 0o777 == 0o600
     token = home.token_file.read_text().strip()
     assert token not in server.log

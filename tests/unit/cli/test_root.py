@@ -19,11 +19,14 @@ from fairway.cli.output.messages import for_same_server
 from fairway.cli.root import GROUPS, VERBS, root
 from fairway.model.errors import PermanentError
 
+SOURCE = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
+"""Where commands in other processes find the source under test."""
+
 
 def fairway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "fairway.cli", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **SOURCE, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -245,13 +248,15 @@ def test_help_and_version_exit_0() -> None:
 def test_without_a_server_it_says_how_to_get_one(tmp_path: Path) -> None:
     done = fairway("get", "pools", FAIRWAY_CONFIG_DIR=str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no server is chosen\n\nhint: start one here:  fairway server")
+    assert done.stderr.startswith(
+        "error: no server is configured\n\nhint: add a server:  fairway context add"
+    )
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     done = fairway("get", "pools", "--url", "http://127.0.0.1:9", FAIRWAY_CONFIG_DIR=str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no server answers at http://127.0.0.1:9: ")
+    assert done.stderr.startswith("error: cannot reach the server at http://127.0.0.1:9: ")
     assert "fairway context list" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -333,7 +338,7 @@ def test_errors_are_folded_between_words_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "fairway.cli", "get", "pools"],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "60", "NO_COLOR": "1"},
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "60", "NO_COLOR": "1", **SOURCE},
         stderr=theirs,
         stdout=subprocess.DEVNULL,
     ) as done:
@@ -345,5 +350,5 @@ def test_errors_are_folded_between_words_on_a_terminal() -> None:
     os.close(ours)
     assert done.returncode == 1
     lines = said.decode().splitlines()
-    assert lines[0] == "error: no server is chosen" and lines[2].startswith("hint: start one here:")
+    assert lines[0] == "error: no server is configured" and lines[2].startswith("hint: add a server:")
     assert len(lines) > 4 and all(len(line) <= 60 for line in lines)

@@ -84,7 +84,7 @@ def test_add_use_remove(contexts: Contexts) -> None:
     assert contexts.adding(Context("zwei", "http://z")).current == "one"
     assert contexts.using("two").current == "two"
     assert contexts.removing("one") == Contexts(None, (contexts.entries[1],))
-    with pytest.raises(FairwayError, match="there are: one, two"):
+    with pytest.raises(FairwayError, match="contexts: one, two"):
         contexts.using("three")
 
 

@@ -235,7 +235,7 @@ def test_an_error_is_that_of_the_client(server: Server) -> None:
     assert told.value.code == "NoSuchJob"
     assert server.requests[0] == "/base/v1/jobs/hpc%2F1542/why Bearer secret"
     server.status, server.body = 200, b"<html>"
-    with Reader(server.target) as reader, pytest.raises(Exception, match="speak") as wrong:
+    with Reader(server.target) as reader, pytest.raises(Exception, match="not a Fairway server") as wrong:
         reader.whoami()
     assert getattr(wrong.value, "code", "") == "NotFairway"
     with Reader(Target("http://127.0.0.1:9", None)) as reader, pytest.raises(ServerUnreachable):

@@ -158,7 +158,7 @@ def _chosen(plan: wire.Plan, cluster: str | None) -> list[wire.ClusterPlan]:
         raise PermanentError(
             "NotPlanned",
             f"the plan has no cluster {cluster}" if cluster else "the plan has no cluster",
-            f"it has: {', '.join(c.cluster for c in plan.clusters) or 'none'}",
+            f"its clusters are: {', '.join(c.cluster for c in plan.clusters) or 'none'}",
         )
     return chosen
 
@@ -190,8 +190,8 @@ def _check_partial(removals: Sequence[wire.Removal]) -> None:
         raise PermanentError(
             "PartialFleetFile",
             f"not applied: the fleet file is partial, and {removals_headline(refused)}",
-            "put its clusters, pools and teams into the whole file, which  fairway get fleet  prints; or, if "
-            "it is the whole fleet, take out  partial: true",
+            "merge it into the complete file, which  fairway get fleet  prints; or, if this "
+            "is the complete fleet, remove  partial: true",
         )
 
 
@@ -201,7 +201,7 @@ def _confirm_removals(removals: Sequence[wire.Removal], names: Sequence[str], *,
         raise PermanentError(
             "RemovalsNotConfirmed",
             f"not applied: the plan {removals_headline([r for r in removals if r.needs_force])}",
-            "put it back into the fleet file; or, if all of it is meant, apply with --force, or with "
+            "put it back into the fleet file; or, to remove it, apply with --force or with "
             + " ".join(f"--remove {name}" for name in names),
         )
     for name in names:
@@ -209,7 +209,7 @@ def _confirm_removals(removals: Sequence[wire.Removal], names: Sequence[str], *,
         if typed.strip() != name:
             raise PermanentError(
                 "RemovalsNotConfirmed",
-                f"not applied: {typed.strip() or 'nothing'} was typed, not {name}",
+                f"not applied: you typed {typed.strip() or 'nothing'}, not {name}",
                 "put it back into the fleet file, or apply again and type its name",
             )
 

@@ -172,13 +172,13 @@ def _show(report: Report | JobReport, seen: Comparison | None, lacking: Sequence
         click.echo(f"{report.source}: {faults}", err=True)
         return
     if isinstance(report, JobReport):
-        click.echo(f"{report.source}: {count(len(report.jobs or ()), 'job')}, {faults or 'no faults'}")
+        click.echo(f"{report.source}: {count(len(report.jobs or ()), 'job')}, {faults or 'no errors'}")
         return
     if (fleet := report.fleet) is None:
         return
     parts = ((fleet.clusters, "cluster"), (fleet.pools, "pool"), (fleet.teams, "team"))
     size = ", ".join(count(len(found), noun) for found, noun in parts if found)
-    click.echo(f"{report.source}: fleet {fleet.name}, {size}, {faults or 'no faults'}")
+    click.echo(f"{report.source}: fleet {fleet.name}, {size}, {faults or 'no errors'}")
 
 
 def _as_json(

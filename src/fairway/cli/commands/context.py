@@ -93,7 +93,7 @@ def add(name: str, url: str, token_file: str | None, ca_file: str | None) -> Non
         added = validated_context(name, url, str(file), added.ca_file)
     contexts = read_contexts(path).adding(added)
     write_contexts(path, contexts)
-    usage = "" if contexts.current == name else f"; use it with:  fairway context use {name}"
+    usage = "" if contexts.current == name else f"; switch to it with:  fairway context use {name}"
     click.echo(f"added {name}{usage}", err=True)
 
 

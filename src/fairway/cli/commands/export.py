@@ -115,7 +115,7 @@ def _as_parquet(source: Path, target: Path) -> None:
         names = next(csv.reader(file), None)
     if not names:
         raise PermanentError(
-            "NothingToWrite", "the server sent no columns", "try again; report it as a defect"
+            "NothingToWrite", "the server sent no columns", "try again; if it persists, report it as a bug"
         )
     decimals = [pl.col(n).cast(pl.Decimal(38, 12)) for n in names if n.endswith(_AMOUNTS)]
     text = dict.fromkeys(names, pl.String)

@@ -65,7 +65,8 @@ def import_(
             write_private(out, text)
         except OSError as error:
             raise not_written(out, error) from error
-    remarks = f"; {count(found.remarks, 'comment')} in it to read: guesses, and what has no word in Fairway"
+    comments = count(found.remarks, "comment")
+    remarks = f"; review its {comments}: assumptions, and settings that Fairway does not support"
     done = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
     click.echo(done + (remarks if found.remarks else ""), err=True)
     if out is not None:
@@ -94,12 +95,12 @@ def _show_gaps(text: str, out: Path) -> None:
     if unpriced:
         has = "has" if len(unpriced) == 1 else "have"
         show_hint(
-            f"{', '.join(unpriced)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
-            f"into {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs you bought"
+            f"{', '.join(unpriced)} {has} no price yet, so cost would be 0: add the price of a GPU-hour "
+            f"to {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs that you own"
         )
     if report.fleet is not None and report.fleet.pools and not report.fleet.teams:
         pool = report.fleet.pools[0].name
         show_hint(
-            f"there are no teams on it yet: write who shares it into {out}, as in  "
+            f"the cluster has no teams yet: add them to {out}, as in  "
             f"teams: {{ research: {{ guarantee: {{ {pool}: 4 }}, members: [alice] }} }}"
         )

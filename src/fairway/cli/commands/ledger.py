@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _parse_step(text: str) -> str:
     """Parse a migration step and pad it to four digits, as `fairway ledger version` prints it."""
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise ValueError(f"{text!r} is not a step; write it like 5 or 0005")
+        raise ValueError(f"{text!r} is not a schema version such as 5 or 0005")
     return text.zfill(4)
 
 

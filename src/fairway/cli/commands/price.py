@@ -45,7 +45,7 @@ def _parse_years(text: str) -> Decimal:
     """Parse a lifetime, `4y`, `48mo` or `1461d`, into years."""
     found = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,3})?)(y|mo|d)?", text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no lifetime; write it like 4y, 48mo or 1461d")
+        raise ValueError(f"{text!r} is not a lifetime; use 4y, 48mo or 1461d")
     units_per_year = {"mo": Decimal(12), "d": _DAYS_A_YEAR}.get(found[2], Decimal(1))
     return Decimal(found[1]) / units_per_year
 
@@ -181,7 +181,7 @@ def _points(file: TextIO) -> Iterator[wire.PricePoint]:
     rows = csv.reader(file)
     heading = [cell.strip().lower() for cell in next(rows, [])]
     if heading[:2] != ["at", "per_gpu_hour"]:
-        raise _bad(f"{name}: the first line is not at,per_gpu_hour")
+        raise _bad(f"{name}: the first line must be at,per_gpu_hour")
     for number, row in enumerate(rows, 2):
         if number > _MAX_POINTS:
             raise _bad(f"{name}: more than {_MAX_POINTS} lines; send it in parts")
@@ -194,7 +194,7 @@ def _point(name: str, number: int, row: list[str]) -> wire.PricePoint:
         at = datetime.fromisoformat(row[0].strip())
         return wire.PricePoint(at=at.replace(tzinfo=at.tzinfo or UTC), per_gpu_hour=Decimal(row[1].strip()))
     except (ValueError, IndexError, InvalidOperation):
-        raise _bad(f"{name}:{number}: {','.join(row)[:80]!r} is not a moment and a price") from None
+        raise _bad(f"{name}:{number}: {','.join(row)[:80]!r} is not a time and a price") from None
 
 
 def _bad(message: str) -> PermanentError:

@@ -136,8 +136,8 @@ def alerts(*, file: str, out: Path | None, overwrite: bool, fairway: str, token_
     if not clusters:
         raise PermanentError(
             "NoTelemetry",
-            f"no cluster of {given.source} says where the metrics of its GPUs are",
-            "write  telemetry: { prometheus: http://HOST:9090 }  at a cluster in the fleet file",
+            f"no cluster in {given.source} has telemetry",
+            "add  telemetry: { prometheus: http://HOST:9090 }  to a cluster in the fleet file",
         )
     files = {f"fairway-gpus-{cluster.name}.rules.yaml": rules_text(cluster) for cluster in clusters}
     files["alertmanager.yml"] = alertmanager_text(fleet, fairway, token_file)
@@ -195,8 +195,8 @@ def _require_new(folder: Path, files: Mapping[str, str]) -> None:
     if existing:
         raise PermanentError(
             "FileExists",
-            f"{folder} has {first_few(existing, 5)} already, with another content",
-            "leave out --out to print what it would write; then choose another --out DIR, or replace them "
+            f"{folder} already has {first_few(existing, 5)} with other content",
+            "print the new files by leaving out --out; then choose another --out DIR, or replace them "
             "with --overwrite",
         )
 
@@ -214,7 +214,7 @@ def _write(folder: Path, name: str, text: str) -> None:
     """Write one file, rejecting names that would write outside the folder: the server chooses them."""
     if Path(name).name != name or name in ("", ".", ".."):
         raise PermanentError(
-            "BadFileName", f"the server named a file {name!r}", "look at the server:  fairway context list"
+            "BadFileName", f"the server named a file {name!r}", "check the server:  fairway context list"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -325,7 +325,7 @@ def _confirm(month: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"closing {month} cannot be undone: confirm with --yes")
-    click.confirm(f"Close {month} for good?", abort=True, err=True)
+    click.confirm(f"Close {month}? This cannot be undone.", abort=True, err=True)
 
 
 def _target(output: str | None, out: Path | None) -> ReportTarget:

@@ -32,7 +32,7 @@ def _parse_pair(text: str) -> tuple[str, str]:
     """Parse `LEFT=RIGHT`, e.g. `p4d.24xlarge=cloud-a100`, at the last equals sign."""
     left, equals, right = text.rpartition("=")
     if not (left.strip() and equals and right.strip()):
-        raise ValueError(f"{text!r} is not like p4d.24xlarge=cloud-a100")
+        raise ValueError(f"{text!r} is not of the form p4d.24xlarge=cloud-a100")
     return left.strip(), right.strip()
 
 
@@ -119,7 +119,9 @@ def reconcile(
 def _own_days(client: Client, bill: Bill) -> list[OwnDay]:
     """Fetch the cost of capacity for the bill's days and pools; other pools are of other providers."""
     if not bill.lines:
-        raise PermanentError("EmptyBill", "the bill has no lines of compute", "is it the right file?")
+        raise PermanentError(
+            "EmptyBill", "the bill has no lines for compute instances", "check that this is the right file"
+        )
     days = [line.day for line in bill.lines]
     pools = {line.pool for line in bill.lines if line.pool is not None}
     report = client.report_capacity(window=f"{min(days)}..{max(days)}")
@@ -179,7 +181,7 @@ def reconciliation_view(
         columns,
         rows,
         empty=f"the bill and the report agree: {figure(result.bill)} {currency} on {count(days, 'pool-day')}",
-        hint="see each of them:  --all",
+        hint="show all of them with:  --all",
         notes=[
             f"{count(bill.rows, 'row')} of the bill; the difference is  {'; '.join(reasons) or 'nothing'}"
         ],
@@ -206,7 +208,7 @@ def _record(c: BillComparison) -> dict[str, Any]:
 
 def _parse_gpu_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 10_000):
-        raise click.UsageError(f"--gpus: {text!r} is no number of GPUs")
+        raise click.UsageError(f"--gpus: {text!r} is not a number of GPUs")
     return int(text)
 
 
@@ -215,5 +217,5 @@ def _check_currency(bill: Bill, ours: str) -> None:
         raise PermanentError(
             "OtherCurrency",
             f"the bill is in {bill.currency}, the fleet in {ours}",
-            "ask for the bill in the fleet's currency, or convert it first",
+            "request the bill in the fleet's currency, or convert it first",
         )

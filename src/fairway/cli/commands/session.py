@@ -48,4 +48,4 @@ def revoke(user: str, context: str | None, url: str | None) -> None:
     with connect(context, url) as client:
         ended = client.revoke_sessions(user)
     tokens = f", and revoked {count(ended.tokens, 'token')} of  fairway login" if ended.tokens else ""
-    click.echo(f"ended {count(ended.ended, 'session')} of {ended.user}{tokens}", err=True)
+    click.echo(f"Ended {count(ended.ended, 'session')} of {ended.user}{tokens}", err=True)

@@ -21,7 +21,7 @@ def parse_lifetime(text: str) -> int:
     """Parse the lifetime of a token, e.g. 12h or 90d, into seconds."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([mhdw])", text)
     if found is None:
-        raise ValueError(f"{text!r} is not a length of time; write it like 12h, 90d or 4w")
+        raise ValueError(f"{text!r} is not a duration; use 12h, 90d or 4w")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -79,7 +79,9 @@ def create(
     click.echo(token.secret)
     expiry = f"expires {moment(token.expires_at, '')}" if token.expires_at else "never expires"
     owner = f" of {token.user}" if token.user != token.name else ""
-    click.echo(f"made token {token.name}{owner} ({token.role}, {expiry}); it is not shown again", err=True)
+    click.echo(
+        f"Created the token {token.name}{owner} ({token.role}, {expiry}). It is not shown again.", err=True
+    )
 
 
 @token.command("list", epilog="\b\nExamples:\n  fairway token list\n  fairway token list -o json\n")

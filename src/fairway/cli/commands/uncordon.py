@@ -30,7 +30,7 @@ def uncordon(node: str, cluster: str | None, context: str | None, url: str | Non
     """
     with connect(context, url) as client:
         done = client.uncordon(cluster or _cluster(client, node), node)
-    text = f"node {done.node} of cluster {done.cluster} is opened again within seconds"
+    text = f"Uncordoning node {done.node} on cluster {done.cluster}"
     show_document(done, lambda: [ScreenLine(text)], output)
 
 
@@ -39,5 +39,7 @@ def _cluster(client: Client, node: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise click.UsageError(f"{node} is closed on {', '.join(found)}: say which with --cluster")
-    raise click.UsageError(f"Fairway has closed no node {node}: see  fairway get cordons")
+        raise click.UsageError(f"{node} is cordoned on {', '.join(found)}: choose one with --cluster")
+    raise click.UsageError(
+        f"Fairway has not cordoned a node {node}; list cordoned nodes with `fairway get cordons`"
+    )

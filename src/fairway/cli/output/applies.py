@@ -18,7 +18,7 @@ _KINDS: Final = {
     ApplyKind.APPLY: "apply",
     ApplyKind.ADOPT: "adoption",
     ApplyKind.LEAVE: "leave",
-    ApplyKind.RELEASE: "release of all guards",
+    ApplyKind.RELEASE: "release of all limits",
 }
 
 
@@ -56,8 +56,8 @@ def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool
     return TableView(
         columns,
         rows,
-        empty="no applies of this cluster" if filtered else "nothing was applied yet",
-        hint="see what would be:  fairway plan -f fleet.yaml",
+        empty="no applies of this cluster" if filtered else "nothing has been applied yet",
+        hint="plan a fleet file:  fairway plan -f fleet.yaml",
         alarming=frozenset(alarming),
     )
 

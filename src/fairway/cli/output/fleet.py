@@ -113,7 +113,7 @@ def pools_view(
         columns,
         rows,
         empty="no pools yet",
-        hint="have them written from what a cluster has:  fairway import CLUSTER --out fleet.yaml",
+        hint="create a fleet file from a cluster:  fairway import CLUSTER --out fleet.yaml",
         notes=_stale_notes(pools),
         alarming=frozenset(alarming),
     )
@@ -162,9 +162,9 @@ def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtere
         columns,
         rows,
         empty="no node fits" if filtered else "no nodes yet",
-        hint="ask for more:  fairway get nodes"
+        hint="remove filters:  fairway get nodes"
         if filtered
-        else "see whether the clusters answer:  fairway get clusters",
+        else "check that the clusters are reachable:  fairway get clusters",
         notes=_stale_notes(nodes),
         alarming=frozenset(alarming),
     )
@@ -188,7 +188,9 @@ def tokens_view(tokens: Sequence[wire.Token], now: datetime) -> TableView:
         ]
         for t in tokens
     ]
-    return TableView(columns, rows, empty="no tokens", hint="fairway token create NAME --role viewer")
+    return TableView(
+        columns, rows, empty="no tokens", hint="create one:  fairway token create NAME --role viewer"
+    )
 
 
 def sessions_view(sessions: Sequence[wire.Session]) -> TableView:
@@ -206,7 +208,7 @@ def sessions_view(sessions: Sequence[wire.Session]) -> TableView:
         ]
         for s in sessions
     ]
-    return TableView(columns, rows, empty="nobody is signed in", hint="fairway token list  shows tokens")
+    return TableView(columns, rows, empty="nobody is signed in", hint="list tokens:  fairway token list")
 
 
 def contexts_view(contexts: Contexts) -> TableView:
@@ -221,7 +223,7 @@ def contexts_view(contexts: Contexts) -> TableView:
         columns,
         rows,
         empty="no contexts yet",
-        hint="fairway context add NAME --url URL --token-file FILE   or start a server here:  fairway server",
+        hint="add one:  fairway context add NAME --url URL --token-file FILE   or try:  fairway demo",
     )
 
 
@@ -320,7 +322,7 @@ def _stale_notes(rows: Sequence[wire.Pool] | Sequence[wire.Node]) -> list[str]:
         if clusters:
             what = text if len(clusters) > 1 else text.replace("their", "its").replace("they were", "it was")
             notes.append(f"! {', '.join(clusters)} cannot be reached; {what}")
-    return [*notes, "  hint: fairway get clusters"] if notes else []
+    return [*notes, "  hint: see the reason with  fairway get clusters"] if notes else []
 
 
 def _token_state(token: wire.Token, now: datetime) -> str:

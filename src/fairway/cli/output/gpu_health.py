@@ -30,8 +30,8 @@ def gpu_events_view(events: Sequence[wire.GpuEvent], now: datetime, *, wide: boo
     return TableView(
         columns,
         rows,
-        empty="nothing went wrong with a GPU, as far as exporters tell",
-        hint="exporters are read where a cluster has  telemetry: { prometheus: URL }  in the fleet file",
+        empty="no GPU errors were reported",
+        hint="GPU errors are read from clusters with  telemetry: { prometheus: URL }  in the fleet file",
         alarming=frozenset(i for i, e in enumerate(events) if e.class_ is EventClass.HARDWARE),
     )
 
@@ -59,8 +59,8 @@ def failing_gpus_view(gpus: Sequence[wire.FailingGpu], now: datetime, *, wide: b
     return TableView(
         columns,
         rows,
-        empty="no GPU's hardware failed, as far as exporters tell",
-        hint="fairway get gpu-events  shows warnings too",
+        empty="no GPU hardware failures were reported",
+        hint="list all errors and warnings:  fairway get gpu-events",
     )
 
 
@@ -76,12 +76,12 @@ def cordons_view(cordons: Sequence[wire.Cordon], now: datetime) -> TableView:
     return TableView(
         columns,
         rows,
-        empty="Fairway has closed no node",
-        hint="it does so where the fleet file has  health: { broken: { do: cordon } }",
+        empty="Fairway has cordoned no nodes",
+        hint="enable it in the fleet file:  health: { broken: { do: cordon } }",
     )
 
 
 def _state(cordon: wire.Cordon) -> str:
     if cordon.lift_asked_by is not None:
-        return f"opens again, by {cordon.lift_asked_by}"
+        return f"being uncordoned by {cordon.lift_asked_by}"
     return "closed" if cordon.done else "is being closed"

@@ -12,18 +12,8 @@ if TYPE_CHECKING:
 
 MAX_GPUS: Final = 32
 """GPUs that `describe` lists; those that differ from the others come first."""
-USE_TITLES: Final = (
-    "BUSY %",
-    "NOW %",
-    "SM %",
-    "TENSOR %",
-    "DRAM %",
-    "PEAK GIB",
-    "WATT",
-    "IDLE %",
-    "MEASURED %",
-)
-"""Columns of a list of jobs: over the job's life, but for NOW."""
+USE_TITLES: Final = ("BUSY %", "IDLE %", "PEAK GIB")
+"""Columns of a list of jobs, over the job's life; `describe` has all metrics."""
 _MAX_EXPLAINED: Final = 5
 """GPUs whose difference is explained in a sentence below the table."""
 _COLUMNS: Final = [
@@ -37,7 +27,7 @@ def gpu_lines(found: wire.JobUse, width: int) -> list[ScreenLine]:
     """Format the GPUs of a job side by side: now and over its life, those that differ first."""
     heading, *lines = table(_COLUMNS, [_row(gpu) for gpu in found.gpus], width)
     shown = "" if len(found.gpus) == found.gpus_in_all else f"; {len(found.gpus)} of {found.gpus_in_all}"
-    title = f"GPUs (in % of the time, of the last five minutes read / of the job's life{shown})"
+    title = f"GPUs (% of the time: last five minutes / whole job{shown})"
     said = [ScreenLine(title), ScreenLine(heading)]
     said += [
         ScreenLine(line, "yellow" if gpu.mark else None) for line, gpu in zip(lines, found.gpus, strict=True)
@@ -53,19 +43,8 @@ def use_cells(use: wire.Use | None) -> list[str]:
     """Format a job's use for the columns of `USE_TITLES`; empty if no metrics of its cluster are read."""
     if use is None:
         return [""] * len(USE_TITLES)
-    measured = use.measured_gpu_seconds / use.held_gpu_seconds if use.held_gpu_seconds else None
     idle = use.idle_gpu_seconds / use.measured_gpu_seconds if use.measured_gpu_seconds else None
-    return [
-        percent_text(use.engine),
-        now_text(use),
-        percent_text(use.sm),
-        percent_text(use.tensor),
-        percent_text(use.dram),
-        memory_text(use.memory_peak_mib),
-        watts_text(use.power_watts),
-        percent_text(idle),
-        percent_text(measured),
-    ]
+    return [percent_text(use.engine), percent_text(idle), memory_text(use.memory_peak_mib)]
 
 
 def now_text(use: wire.Use) -> str:

@@ -13,7 +13,7 @@ from fairway.cli.output.format import UNKNOWN, Column, Fit, ScreenLine, TableVie
 from fairway.cli.output.gpu_use import USE_TITLES, use_cells
 from fairway.cli.output.messages import fold, in_context
 from fairway.model.condition import ConditionType
-from fairway.model.job import JobState
+from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
 from fairway.views.jobs import (
     BAD,
@@ -79,32 +79,33 @@ def jobs_view(
         Column("TEAM", fit=Fit.MIDDLE, hide_if_empty=True),
         Column("USER", fit=Fit.MIDDLE),
         *Column.numbers("AGE", "RAN"),
-        Column("NOTE", fit=Fit.END, hide_if_empty=True),
     ]
     rows = [_row(group, now) for group in groups]
     if wide:
         columns += [
-            Column("CLUSTER"),
-            Column("PRIORITY"),
-            Column("ATTEMPTS", right=True),
+            Column("PRIORITY", hide_if_empty=True),
             Column("ENGINE JOB"),
             Column("COST", right=True, hide_if_empty=True),
             *(Column(title, right=True, hide_if_empty=True) for title in USE_TITLES),
         ]
         for row, group in zip(rows, groups, strict=True):
             job = group.job
-            where = [job.cluster, job.priority or "", str(job.attempt_count), job.engine_id or UNKNOWN]
             cost = cost_text(job.cost) if job.cost is not None and group.tasks is None else ""
-            row.extend([*where, cost, *use_cells(job.use if group.tasks is None else None)])
-    limit_text = f"the newest {count(len(groups), 'line')}" if more else ""
+            use = use_cells(job.use if group.tasks is None else None)
+            row.extend([job.priority or "", job.engine_id or UNKNOWN, cost, *use])
+    # Last, because it is a sentence in the wide table.
+    columns.append(Column("NOTE", fit=Fit.END, hide_if_empty=True))
+    for row, group in zip(rows, groups, strict=True):
+        row.append(_note(group, now, wide=wide))
+    limit_text = f"Showing the newest {count(len(groups), 'row')}" if more else ""
     return TableView(
         columns,
         rows,
-        empty="no job fits" if filtered else "no jobs yet",
-        hint="ask for more:  fairway get jobs --all"
+        empty="no jobs match" if filtered else "no jobs yet",
+        hint="remove filters:  fairway get jobs"
         if filtered
         else "submit one:  fairway run --gpus 1 -- nvidia-smi",
-        notes=[f"{limit_text}; more with  --limit {10 * len(groups)}  or  --all"] if more else [],
+        notes=[f"{limit_text}. Show more with  --limit {10 * len(groups)}  or  --all"] if more else [],
         alarming=frozenset(i for i, g in enumerate(groups) if _alarming(g)),
     )
 
@@ -150,8 +151,19 @@ def _row(group: JobGroup, now: datetime) -> list[str]:
         job.user or UNKNOWN,
         since(job.submitted_at, now),
         run_text,
-        "" if group.tasks is not None else note(job, now),
     ]
+
+
+def _note(group: JobGroup, now: datetime, *, wide: bool) -> str:
+    """Return the note of a row. In a narrow table, the code of a reason is all that fits."""
+    job = group.job
+    if group.tasks is not None:
+        return ""
+    if not wide and job.code and job.state in OPEN_JOBS and job.last_seen_at is None:
+        return ", ".join(
+            filter(None, (f"attempt {job.attempt_count}" if job.attempt_count > 1 else "", job.code))
+        )
+    return note(job, now)
 
 
 def _alarming(group: JobGroup) -> bool:
@@ -250,6 +262,6 @@ def _diagnosis_lines(found: wire.Diagnosis, width: int | None) -> list[ScreenLin
 
 def _evidence(reason: wire.WhyReason) -> str:
     """Format the evidence of a reason: ` (TeamAtCeiling; the engine says: AssocGrpGRES)`."""
-    engine = f"the engine says: {reason.engine}" if reason.engine else ""
+    engine = f"the engine reports: {reason.engine}" if reason.engine else ""
     parts = "; ".join(filter(None, (reason.code, engine)))
     return f" ({parts})" if parts else ""

@@ -17,8 +17,8 @@ def leave_lines(plan: wire.ClusterPlan, width: int | None, *, wide: bool) -> lis
     deleted = [c for c in plan.changes if c.action is Action.DELETE]
     lines = [
         ScreenLine(
-            f"leave {plan.cluster}: {count(len(restored), 'object')} restored as before Fairway, "
-            f"{count(len(deleted), 'object')} of Fairway's deleted"
+            f"leave {plan.cluster}: {count(len(restored), 'object')} restored to the state before Fairway, "
+            f"{count(len(deleted), 'object')} deleted"
         )
     ]
     for title, changes in (("restored", restored), ("deleted", deleted)):
@@ -28,7 +28,7 @@ def leave_lines(plan: wire.ClusterPlan, width: int | None, *, wide: bool) -> lis
             lines += folded(f"  {title}  {kind}: {', '.join(clean(c.name) for c in found)}", width)
             if wide:
                 lines += [line for c in found for line in change_lines(c)]
-    lines += [ScreenLine(), ScreenLine("  Nothing that runs ends.")]
+    lines += [ScreenLine(), ScreenLine("  No running job is stopped.")]
     for n in plan.notices:
         lines += folded(f"  note: {clean(n.message)}", width)
         lines += folded(f"    hint: {clean(n.hint)}", width)
@@ -44,7 +44,9 @@ def after_lines(plan: wire.ClusterPlan, width: int | None) -> list[ScreenLine]:
         return []
     lines = [
         ScreenLine(),
-        ScreenLine(f"  An administrator of {plan.cluster} removes by hand, in this order:", "yellow"),
+        ScreenLine(
+            f"  An administrator of {plan.cluster} must remove these by hand, in this order:", "yellow"
+        ),
     ]
     for number, a in enumerate(plan.advice, 1):
         lines += folded(f"  {number}. {a.file}:  {clean(a.line)}", width)

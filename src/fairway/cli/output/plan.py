@@ -61,11 +61,9 @@ def removal_screen(removals: Sequence[wire.Removal], width: int | None) -> list[
     lines = [line for text in removal_lines(removals) for line in folded(f"  {text}", width, "red")]
     names = confirmation_names(removals)
     if any(r.refused for r in removals):
-        lines += folded(
-            "    refused: the fleet file is partial, and cannot remove what it does not have", width
-        )
+        lines += folded("    refused: the fleet file is partial, so it cannot remove anything", width)
     elif names:
-        lines += folded(f"    needs --force, or the names when asked: {', '.join(map(clean, names))}", width)
+        lines += folded(f"    confirm with --force, or by typing: {', '.join(map(clean, names))}", width)
     return lines
 
 
@@ -196,7 +194,7 @@ def _file_lines(
     cluster: str, file: str, advice: Sequence[wire.Advice], width: int | None, *, wide: bool
 ) -> list[ScreenLine]:
     these = "this line, which" if len(advice) == 1 else "these lines, which"
-    lines = [ScreenLine(f"  {file} of {cluster} needs {these} Fairway does not write:", "yellow")]
+    lines = [ScreenLine(f"  {file} of {cluster} needs {these} an administrator must add:", "yellow")]
     for a in advice:
         lines += [ScreenLine(f"      {clean(line)}") for line in a.line.splitlines()]
         if wide:

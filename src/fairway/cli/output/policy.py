@@ -58,7 +58,7 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
         columns,
         rows,
         empty="no teams yet",
-        hint="write teams into the fleet file, then:  fairway apply -f fleet.yaml",
+        hint="add teams to the fleet file, then:  fairway apply -f fleet.yaml",
     )
 
 
@@ -94,15 +94,13 @@ def drift_view(
     notes = [
         f"{count(objects, 'object')} on {', '.join(drifted)} {'differs' if objects == 1 else 'differ'} "
         "from what was applied",
-        "  hint: put them back:  fairway apply -f fleet.yaml   or write what was meant into the fleet file",
+        "  hint: restore them:  fairway apply -f fleet.yaml   or change the fleet file",
     ]
     return TableView(
         columns,
         rows,
         empty=no_drift_text(clusters, now),
-        hint="fairway get clusters  says what keeps Fairway from looking"
-        if unchecked
-        else "what was applied:  fairway history",
+        hint="see the reason:  fairway get clusters" if unchecked else "see past applies:  fairway history",
         notes=[*(notes if drift else ()), *unchecked],
         alarming=frozenset(range(len(rows))),
     )
@@ -131,7 +129,7 @@ def revisions_view(revisions: Sequence[wire.FleetRevision], now: datetime) -> Ta
         columns,
         rows,
         empty="no fleet file yet",
-        hint="give the server one:  fairway apply -f fleet.yaml",
+        hint="apply one:  fairway apply -f fleet.yaml",
     )
 
 
@@ -162,8 +160,8 @@ def idle_view(steps: Sequence[job_wire.IdleStep], now: datetime) -> TableView:
     return TableView(
         columns,
         rows,
-        empty="idle rules did nothing so far",
-        hint="which rules there are:  fairway get fleet",
+        empty="idle rules have not acted yet",
+        hint="see the rules:  fairway get fleet",
     )
 
 
@@ -181,13 +179,13 @@ def interventions_view(interventions: Sequence[wire.Intervention], now: datetime
         columns,
         rows,
         empty="no interventions: the engines kept every promise by themselves",
-        hint="which promises may need one:  fairway plan -f fleet.yaml",
+        hint="see which promises may need one:  fairway plan -f fleet.yaml",
     )
 
 
 def _state(team: wire.Team) -> str:
     states = ["draining"] * team.draining
-    states += [f"not all live on {', '.join(team.not_live_on)}"] if team.not_live_on else []
+    states += [f"not fully applied on {', '.join(team.not_live_on)}"] if team.not_live_on else []
     return ", ".join(states)
 
 

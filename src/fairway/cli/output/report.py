@@ -22,9 +22,7 @@ _HELD_COLUMNS: Final = {
     HeldKind.UNMEASURED: "UNMEAS.",
 }
 _MEAN_COLUMNS: Final = {"engine": "ENG%", "sm": "SM%", "tensor": "TENSOR%"}
-_NOTHING_YET: Final = (
-    "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
-)
+_NOTHING_YET: Final = "list pools:  fairway get pools   list running jobs:  fairway get jobs --state running"
 
 
 def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
@@ -57,7 +55,7 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
     return TableView(
         columns,
         rows,
-        empty=f"nothing was used, and nothing cost anything, {during(report.window)}",
+        empty=f"no usage and no cost {during(report.window)}",
         hint=_NOTHING_YET,
         notes=document_notes(report),
     )
@@ -83,7 +81,7 @@ def usage_view(report: wire.UsageReport, *, wide: bool) -> TableView:
     return TableView(
         columns,
         rows,
-        empty=f"nobody held a GPU or a slice {during(report.window)}",
+        empty=f"no usage {during(report.window)}",
         hint=_NOTHING_YET,
         notes=document_notes(report),
     )
@@ -120,16 +118,20 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
     ]
     notes = document_notes(report)
     if rows:
-        notes.append("hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason")
+        notes.append(
+            "Hours are GPU-hours, or slice-hours of pools with slices. -o wide shows the cost by reason."
+        )
     if held:
         notes += _held_notes("used", report.total.held_hours, report.total.held_amounts, report.currency)
     if absent := report.total.amounts.get(ChargeKind.COMMITMENT):
-        notes.append(f"{figure(absent)} {report.currency} of it is for committed GPUs that were not there")
+        notes.append(
+            f"{figure(absent)} {report.currency} of the cost is for committed GPUs that did not exist"
+        )
     return TableView(
         columns,
         rows,
-        empty=f"no capacity is known {during(report.window)}",
-        hint="a pool is measured from when a server observes it:  fairway get pools",
+        empty=f"no capacity was recorded {during(report.window)}",
+        hint="capacity is recorded while a server observes the pool:  fairway get pools",
         notes=notes,
     )
 
@@ -181,11 +183,11 @@ def efficiency_view(report: wire.EfficiencyReport, *, wide: bool) -> TableView:
     notes += _held_notes("held", total.hours, total.amounts, currency) if rows else []
     if total.energy_kwh:
         co2 = "" if total.co2_kg is None else f", {figure(total.co2_kg)} kg of CO2"
-        notes.append(f"measured energy: {figure(total.energy_kwh)} kWh{co2}")
+        notes.append(f"Measured energy: {figure(total.energy_kwh)} kWh{co2}")
     return TableView(
         columns,
         rows,
-        empty=f"nobody held a GPU or a slice {during(report.window)}",
+        empty=f"no usage {during(report.window)}",
         hint=_NOTHING_YET,
         notes=notes,
     )
@@ -235,7 +237,7 @@ def statements_view(found: wire.Statements) -> TableView:
     return TableView(
         columns,
         rows,
-        empty=f"nothing was used, and nothing cost anything, in {found.month}",
+        empty=f"no usage and no cost in {found.month}",
         hint=_NOTHING_YET,
         notes=[*_restricted(found.of_teams), *found.notes, *statement_state(found)],
         alarming=frozenset(alarming),
@@ -279,7 +281,7 @@ def prices_view(found: wire.Prices) -> TableView:
         columns,
         rows,
         empty="no pools yet",
-        hint="write pools with a price into the fleet file:  fairway apply -f fleet.yaml",
+        hint="add prices of pools to the fleet file:  fairway apply -f fleet.yaml",
     )
 
 
@@ -287,14 +289,14 @@ def statement_state(found: wire.Statements) -> list[str]:
     """Format whether the statement can still change: closed, open, or month not over."""
     if found.closed_at is not None:
         return [
-            f"{found.month} was closed {found.closed_at:%Y-%m-%d %H:%MZ} by {found.closed_by}; it stays "
-            "as it is, and what is found later is in the next"
+            f"{found.month} was closed {found.closed_at:%Y-%m-%d %H:%MZ} by {found.closed_by}. It does "
+            "not change; later findings are corrected in the next month."
         ]
     if found.over:
         return [
-            f"{found.month} is open; close it with:  fairway report chargeback --month {found.month} --close"
+            f"{found.month} is open. Close it with:  fairway report chargeback --month {found.month} --close"
         ]
-    return [f"{found.month} is not over: this is what it has cost so far"]
+    return [f"{found.month} has not ended: these are the charges so far."]
 
 
 def document_notes(report: wire.Document) -> list[str]:
@@ -380,4 +382,4 @@ def _mean(value: float | None, factor: int) -> str:
 def _restricted(teams: Sequence[str] | None) -> list[str]:
     if teams is None:
         return []
-    return [f"what you may see: {', '.join(teams) or 'no team'}; an operator sees all"]
+    return [f"Only the teams that you may see: {', '.join(teams) or 'none'}. Operators see all teams."]

@@ -16,7 +16,7 @@ from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 
 _MAX_TEAMS = 4
-_PARTLY = "* a part of those in use was not measured"
+_PARTLY = "* not all GPUs in use were measured"
 _MOST: Final = 0.95
 """Of those in use: with fewer measured, a star says so."""
 
@@ -114,7 +114,9 @@ def open_jobs(groups: Sequence[JobGroup], now: datetime) -> TableView:
         for group in groups
         for job in [group.job]
     ]
-    return TableView(columns, rows, empty="nothing runs or waits", hint="fairway run --gpus 1 -- nvidia-smi")
+    return TableView(
+        columns, rows, empty="no running or waiting jobs", hint="run one:  fairway run --gpus 1 -- nvidia-smi"
+    )
 
 
 def _busy(used: gpu_wire.SupplyUse | None, in_use: int | None) -> str:

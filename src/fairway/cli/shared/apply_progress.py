@@ -70,7 +70,7 @@ def _until_ended(client: Client, pending: wire.Apply) -> None:
             except TemporaryError as error:
                 if outage_start is None:
                     outage_start = time.monotonic()
-                    click.echo(f"{error.message}; the apply goes on, trying again", err=True)
+                    click.echo(f"{error.message}; the apply continues, retrying", err=True)
                 elif time.monotonic() - outage_start > _MAX_OUTAGE_SECONDS:
                     raise
 
@@ -98,7 +98,7 @@ def _bars(pending: wire.Apply) -> Iterator[Show]:
                 tasks[c.cluster],
                 total=max(c.total, 1) if started else None,
                 completed=c.done if c.state in OPEN_STATES else max(c.total, 1),
-                now=clean(c.message or c.current or ("" if started else "waits for its turn"))[:40],
+                now=clean(c.message or c.current or ("" if started else "waiting for its turn"))[:40],
             )
 
     with progress:

@@ -57,10 +57,10 @@ def read_fleet_text(file: str) -> FleetText:
         raise PermanentError(
             "FileTooLarge",
             f"{source} is larger than {MAX_FLEET_CHARACTERS:,} characters",
-            "is it the right file? A fleet of thousands of teams is smaller",
+            "check that this is a fleet file: even one with thousands of teams is smaller",
         )
     if not text.strip():
         raise PermanentError(
-            "EmptyFile", f"{source} is empty", "begin with an example:  examples/quickstart.yaml"
+            "EmptyFile", f"{source} is empty", "start from an example:  examples/quickstart.yaml"
         )
     return FleetText(text, source)

@@ -27,7 +27,7 @@ def print_log(client: Client, job: str, *, attempt: int | None, node: int, follo
         detail = client.job(job)
         click.echo(headline(detail, datetime.now(UTC)), err=True)
         if not attempt_shown and detail.attempt_count:
-            click.echo("it printed nothing", err=True)
+            click.echo("the job has no output", err=True)
         if follow and detail.state in ENDED_JOBS and detail.use is not None:
             for line in advice_lines(client.why(detail.id), text_width()):
                 click.echo(line.text, err=True)

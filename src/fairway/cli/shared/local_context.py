@@ -19,7 +19,7 @@ LOCAL: Final = "local"
 
 def announce(started: StartedServer, ca_file: Path | None) -> None:
     """Print the server's URL and fleet, and add the context `local` for it."""
-    fleet = f"fleet {started.fleet}" if started.fleet else "no fleet yet (give it one with -f FILE)"
+    fleet = f"fleet {started.fleet}" if started.fleet else "without a fleet (add one with -f FILE)"
     verb = "serves" if started.answers else "looks after"
     click.echo(f"fairway {verb} {fleet} on {started.url}", err=True)
     if started.answers and os.access(started.admin_token_file, os.R_OK):
@@ -36,7 +36,10 @@ def _add_context(started: StartedServer, ca_file: Path | None) -> None:
         contexts = read_contexts(path)
         found = contexts.find(LOCAL)
         if found is not None and found.token_file != context.token_file:
-            click.echo(f"context {LOCAL} is another server's; the token is in {context.token_file}", err=True)
+            click.echo(
+                f"the context {LOCAL} belongs to another server; the token is in {context.token_file}",
+                err=True,
+            )
             return
         changed = contexts.adding(context)
         if changed != contexts:
@@ -45,5 +48,5 @@ def _add_context(started: StartedServer, ca_file: Path | None) -> None:
         click.echo(f"no context added: {error.message}; the token is in {context.token_file}", err=True)
         return
     if started.made_admin:
-        usage = "" if changed.current == LOCAL else f"; use it with:  fairway context use {LOCAL}"
-        click.echo(f"made an admin token in {context.token_file}, added context {LOCAL}{usage}", err=True)
+        usage = "" if changed.current == LOCAL else f"; switch to it with:  fairway context use {LOCAL}"
+        click.echo(f"created an admin token in {context.token_file} and the context {LOCAL}{usage}", err=True)

@@ -40,7 +40,7 @@ def read_plan(path: Path) -> PlanFile:
         raise PermanentError(
             "PlanUnreadable",
             f"cannot read {path}: {error.strerror or error}",
-            "make one:  fairway plan -f fleet.yaml --out plan.json",
+            "create one:  fairway plan -f fleet.yaml --out plan.json",
         ) from error
     format: object = None
     try:
@@ -52,5 +52,5 @@ def read_plan(path: Path) -> PlanFile:
         pass
     hint = "a fleet file is applied with -f:  fairway apply -f fleet.yaml"
     if isinstance(format, str) and format.startswith("fairway/plan/"):
-        hint = f"make it anew with this release (it reads {FORMAT}):  fairway plan -f fleet.yaml --out FILE"
+        hint = f"create it again with this release (format {FORMAT}):  fairway plan -f fleet.yaml --out FILE"
     raise PermanentError("NotAPlan", f"{path} is not a plan that this release can read", hint)

@@ -40,7 +40,7 @@ def watch_in_place(fetch: Callable[[], list[str]], every_seconds: float) -> None
     from rich.text import Text
 
     console = Console(no_color=not supports_colour(), highlight=False)
-    lines: list[str] = ["waiting for the first answer"]
+    lines: list[str] = ["waiting for the server"]
     outage_start: float | None = None
     with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
@@ -49,8 +49,8 @@ def watch_in_place(fetch: Callable[[], list[str]], every_seconds: float) -> None
                 lines, outage_start = fetch(), None
             except TemporaryError as error:
                 outage_start = outage_start or time.monotonic()
-                problem = f"{error.message} (for {span(time.monotonic() - outage_start)}; trying again)"
-            footer = problem or f"{datetime.now(UTC):%H:%M:%S}Z, every {every_seconds:g} s; Ctrl-C ends"
+                problem = f"{error.message} (for {span(time.monotonic() - outage_start)}; retrying)"
+            footer = problem or f"{datetime.now(UTC):%H:%M:%S}Z, every {every_seconds:g} s; Ctrl-C to quit"
             body = [*lines, "", click.style(footer, fg="red" if problem else None, dim=not problem)]
             live.update(Text.from_ansi("\n".join(body), no_wrap=True, overflow="crop"), refresh=True)
             time.sleep(every_seconds)
@@ -73,7 +73,7 @@ def _watch_appending(fetch: Fetch, output: Format, every_seconds: float) -> None
             reported = False
         except TemporaryError as error:
             if not reported:  # once per outage, not per attempt
-                click.echo(f"{error.message}; trying again", err=True)
+                click.echo(f"{error.message}; retrying", err=True)
             reported = True
         time.sleep(every_seconds)
 

@@ -37,7 +37,7 @@ def test_quiet_when_all_is_well(fleet_file: Path) -> None:
     fleet_file.write_text(SOUND)
     result = run("-f", "fleet.yaml")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "fleet.yaml: fleet acme, 3 clusters, 3 pools, no faults\n"
+    assert result.stdout == "fleet.yaml: fleet acme, 3 clusters, 3 pools, no errors\n"
 
 
 def test_a_fault_says_what_where_and_what_to_do(fleet_file: Path) -> None:
@@ -105,7 +105,7 @@ def test_json_for_programs(fleet_file: Path) -> None:
 
 def test_standard_input(fleet_file: Path) -> None:
     result = run("-f", "-", stdin=SOUND)
-    assert (result.exit_code, result.stdout) == (0, "<stdin>: fleet acme, 3 clusters, 3 pools, no faults\n")
+    assert (result.exit_code, result.stdout) == (0, "<stdin>: fleet acme, 3 clusters, 3 pools, no errors\n")
     assert run("-f", "-", stdin=b"\xff").exit_code == 1
     assert "<stdin>:1:1" in run("-f", "-", stdin="").stderr
 
@@ -186,7 +186,7 @@ def test_the_command_itself() -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("fleet quickstart, 1 cluster, 2 pools, 2 teams, no faults\n")
+    assert done.stdout.endswith("fleet quickstart, 1 cluster, 2 pools, 2 teams, no errors\n")
 
 
 def test_reading_files_needs_no_web_framework_and_no_database() -> None:

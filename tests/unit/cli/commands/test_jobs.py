@@ -305,7 +305,7 @@ def test_get_jobs_asks_for_what_was_said(playing: Playing, capsys: pytest.Captur
     assert 7190 < (datetime.now(UTC) - since).total_seconds() < 7260
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == "no job fits\n\nhint: ask for more:  fairway get jobs --all\n"
+    assert shown.err == "no jobs match\n\nhint: remove filters:  fairway get jobs\n"
 
 
 def test_nothing_yet_says_what_to_do(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,7 +324,7 @@ def test_more_than_fit_are_said_to_be_there(playing: Playing, capsys: pytest.Cap
     assert run(root, ["get", "jobs", "--limit", "2"]) == 0
     shown = capsys.readouterr()
     assert "train x99  9 running, 90 wait" in shown.out  # ages grow with the date, and columns with them
-    assert shown.err == "\nthe newest 2 lines; more with  --limit 20  or  --all\n"
+    assert shown.err == "\nShowing the newest 2 rows. Show more with  --limit 20  or  --all\n"
 
 
 def test_json_is_every_job(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -360,7 +360,8 @@ def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, ["why", "0001"]) == 0
     assert capsys.readouterr().out == (
         "train (0001) has been waiting for 2 h for 8 GPUs of hpc-a100\n\n"
-        "The team uses all GPUs of this pool of this pool. (TeamAtCeiling; the engine says: AssocGrpGRES)\n"
+        "The team uses all GPUs of this pool of this pool. "
+        "(TeamAtCeiling; the engine reports: AssocGrpGRES)\n"
         "hint: wait for a job of the team to end\n"
     )
     assert run(root, ["why", "0001", "-o", "json"]) == 0
@@ -489,7 +490,7 @@ def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown[2:5] == [
         "POOL      GPU        TOTAL  IN USE  BUSY  FREE  WANTED  TEAMS: HOLD+WANT",
         "hpc-a100  A100-80GB     32      24   10*     8      32  nlp 16+32, others 8",
-        "* a part of those in use was not measured",
+        "* not all GPUs in use were measured",
     ]
     assert shown[6].split() == ["JOB", "NAME", "STATE", "GPUS", "POOL", "TEAM", "USER", "FOR", "BUSY", "%"]
     assert shown[7].endswith("93")
@@ -533,10 +534,8 @@ def test_the_wide_list_has_what_was_measured() -> None:
     shown = [job(1, use=use(sm=0.4, memory_peak_mib=41_000.0, power_watts=301.0)), job(2)]
     view = jobs_view(group_jobs(shown, {}), NOW, wide=True, filtered=False, more=False)
     heading, first, second = table(view.columns, view.rows, None)
-    assert heading.endswith(
-        "ENGINE JOB  BUSY %  NOW %  SM %  TENSOR %  DRAM %  PEAK GIB  WATT  IDLE %  MEASURED %"
-    )
-    assert first.split()[-9:] == ["61", "93", "40", "-", "-", "40", "301", "13", "75"]
+    assert heading.endswith("PRIORITY  ENGINE JOB  BUSY %  IDLE %  PEAK GIB")
+    assert first.split()[-3:] == ["61", "13", "40"]
     assert second.endswith("17"), "no metrics of its cluster are read"
     plain = jobs_view(group_jobs([job(2)], {}), NOW, wide=True, filtered=False, more=False)
     assert "BUSY" not in table(plain.columns, plain.rows, None)[0]
@@ -578,7 +577,7 @@ def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
     shown = [line.text for line in gpu_lines(found, 100)]
     assert all(len(line) <= 100 for line in shown), shown
     assert shown == [
-        "GPUs (in % of the time, of the last five minutes read / of the job's life; 3 of 40)",
+        "GPUs (% of the time: last five minutes / whole job; 3 of 40)",
         "  NODE                            GPU  ENGINE     SM  TENSOR   DRAM    GIB     WATT  IDLE  NOTE",
         "  gpu-node-with-a-long-name-0017    3     0/0  50/50     -/-  25/25  40/40  402/402    10  lags",
         "  gpu-node-with-a-long-name-0017    0   93/93  50/50     -/-  25/25  40/40  402/402    10",

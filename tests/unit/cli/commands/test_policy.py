@@ -260,7 +260,7 @@ def test_a_plan_begins_with_what_it_removes(playing: Playing, fleet: Path, said:
     assert lines[2:5] == [
         "  removes cluster cloud: 72 GPUs, 41 running jobs no longer tracked; pool cloud-a100",
         "  removes budget of nlp (120,000 a month)",
-        "    needs --force, or the names when asked: cloud, nlp",
+        "    confirm with --force, or by typing: cloud, nlp",
     ]
     assert f"If you want all of these changes:  fairway apply -f {fleet} --force" in err
 
@@ -296,7 +296,7 @@ def test_names_are_typed_on_a_terminal(
     typed = iter(["cloud", "nlq", "cloud", "nlp"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
     assert run(root, ["apply", "-f", str(fleet)]) == 1
-    assert "nlq was typed, not nlp" in said()[1] and not playing.sent("POST /v1/applies")
+    assert "you typed nlq, not nlp" in said()[1] and not playing.sent("POST /v1/applies")
     assert run(root, ["apply", "-f", str(fleet)]) == 0
     assert playing.sent("POST /v1/applies")[0]["confirmed"] == ["cloud", "nlp"]
 
@@ -425,7 +425,7 @@ def test_a_server_that_restarts_meanwhile(playing: Playing, fleet: Path, said: S
     back.start()
     assert run(root, ["apply", "-f", str(fleet), "--yes"]) == 0
     back.join()
-    assert said()[1].count("the apply goes on, trying again") == 1
+    assert said()[1].count("the apply continues, retrying") == 1
 
 
 def test_json_of_an_apply_is_its_record_alone(playing: Playing, fleet: Path, said: Said) -> None:
@@ -446,7 +446,7 @@ def test_what_is_no_plan(text: str, tmp_path: Path) -> None:
     with pytest.raises(FairwayError) as caught:
         read_plan(file)
     assert caught.value.code == "NotAPlan"
-    assert ("make it anew" in caught.value.hint) == ("v9" in text or "v1" in text)
+    assert ("create it again" in caught.value.hint) == ("v9" in text or "v1" in text)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_render_writes_only_into_its_folder(
     (out / "job_submit.lua").write_text("-- the site's own\n")
     said()
     assert run(root, [*arguments, "--out", str(out)]) == 1
-    assert "has job_submit.lua already, with another content" in said()[1]
+    assert "already has job_submit.lua with other content" in said()[1]
     assert (out / "job_submit.lua").read_text() == "-- the site's own\n"
     assert run(root, [*arguments, "--out", str(out), "--overwrite"]) == 0
     assert (out / "job_submit.lua").read_text() == "-- lua\n"
@@ -559,7 +559,7 @@ def test_import_keeps_what_is_there(playing: Playing, tmp_path: Path, said: Said
     playing.answers["POST /v1/imports"] = (200, {"cluster": "hpc", "fleet": "name: hpc\n", "remarks": 2})
     assert run(root, ["import", "hpc"]) == 0
     shown, error = said()
-    assert shown == "name: hpc\n" and "2 comments in it to read" in error
+    assert shown == "name: hpc\n" and "review its 2 comments" in error
     out = tmp_path / "f.yaml"
     assert run(root, ["import", "hpc", "--out", str(out)]) == 0
     assert out.read_text() == "name: hpc\n" and "price" not in said()[1]
@@ -573,7 +573,7 @@ def test_import_keeps_what_is_there(playing: Playing, tmp_path: Path, said: Said
     playing.answers["POST /v1/imports"] = (200, {"cluster": "hpc", "fleet": fleet, "remarks": 0})
     assert run(root, ["import", "hpc", "--out", str(tmp_path / "free.yaml")]) == 0
     error = said()[1]
-    assert "hint: a has no price yet, so charges would be 0" in error
+    assert "hint: a has no price yet, so cost would be 0" in error
     assert "hint: there are no teams on it yet" in error and "guarantee: { a: 4 }" in error
     assert out.read_text() == "name: hpc\n"
     out.write_text("mine")

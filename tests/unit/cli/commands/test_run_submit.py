@@ -206,7 +206,7 @@ def test_trying_again_ends(playing: Playing, capsys: pytest.CaptureFixture[str])
     playing.lost = 100
     assert run(root, ["run", "--gpus", "1", "--", "x"]) == 1
     assert len(playing.asked) <= 3
-    assert capsys.readouterr().err.startswith("error: no server answers at ")
+    assert capsys.readouterr().err.startswith("error: cannot reach the server at ")
 
 
 def test_two_runs_have_two_keys(playing: Playing) -> None:
@@ -326,7 +326,7 @@ def test_the_schema_of_jobs(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", ["train.yaml", "train.sh", "kubernetes-job.yaml"])
 def test_check_knows_a_job_from_a_fleet(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run(root, ["check", "-f", str(JOBS / name)]) == 0
-    assert capsys.readouterr().out == f"{JOBS / name}: 1 job, no faults\n"
+    assert capsys.readouterr().out == f"{JOBS / name}: 1 job, no errors\n"
 
 
 def test_check_of_a_faulty_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def test_contexts_over_their_life(tmp_path: Path) -> None:
     token.write_text("fw_prod\n")
     empty = fairway("context", "list")
     assert (empty.exit_code, empty.stdout) == (0, "")
-    assert empty.stderr.startswith("no contexts yet\n\nhint: fairway context add")
+    assert empty.stderr.startswith("no contexts yet\n\nhint: add one:  fairway context add")
 
     added = fairway("context", "add", "prod", "--url", "https://fw.example/", "--token-file", str(token))
     assert (added.stdout, added.stderr) == ("", "added prod\n")
     second = fairway("context", "add", "lab", "--url", "http://127.0.0.1:8470")
-    assert second.stderr == "added lab; use it with:  fairway context use lab\n"
+    assert second.stderr == "added lab; switch to it with:  fairway context use lab\n"
     assert fairway("context", "use", "lab").stderr == "using lab\n"
     shown = fairway("context", "list").stdout.splitlines()
     assert shown[0].split() == ["USED", "CONTEXT", "URL", "TOKEN", "FILE"]
@@ -67,9 +67,9 @@ def test_a_token_from_stdin_is_kept_privately(config: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["context", "use", "nobody"], "there is no context nobody (there are: none yet)"),
+        (["context", "use", "nobody"], "there is no context nobody (contexts: none yet)"),
         (["context", "remove", "nobody"], "there is no context nobody"),
-        (["context", "add", "No Name", "--url", "http://x"], "'No Name' cannot name a context"),
+        (["context", "add", "No Name", "--url", "http://x"], "'No Name' is not a valid name of a context"),
         (["context", "add", "x", "--url", "x"], "'x' is not the URL of a server"),
         (
             ["context", "add", "x", "--url", "http://x", "--token-file", "/none"],
@@ -103,7 +103,7 @@ def test_the_first_server_becomes_the_current_context(
     announce(started(tmp_path), None)
     assert capsys.readouterr().err == (
         "fairway serves fleet acme on http://127.0.0.1:8470\n"
-        f"made an admin token in {tmp_path}/admin.token, added context local\n"
+        f"created an admin token in {tmp_path}/admin.token and the context local\n"
     )
     assert read_contexts(config_file()) == Contexts(
         "local", (Context("local", "http://127.0.0.1:8470", f"{tmp_path}/admin.token"),)
@@ -116,13 +116,13 @@ def test_a_server_does_not_take_over_what_the_user_chose(
     mine = Contexts("prod", (Context("prod", "https://fw.example"),))
     write_contexts(config_file(), mine)
     announce(started(tmp_path), None)
-    assert "use it with:  fairway context use local" in capsys.readouterr().err
+    assert "switch to it with:  fairway context use local" in capsys.readouterr().err
     assert read_contexts(config_file()).current == "prod"
 
     taken = Contexts("local", (Context("local", "https://other.example", "/elsewhere"),))
     write_contexts(config_file(), taken)
     announce(started(tmp_path), None)
-    assert "context local is another server's" in capsys.readouterr().err
+    assert "the context local belongs to another server" in capsys.readouterr().err
     assert read_contexts(config_file()) == taken
 
 

@@ -155,7 +155,7 @@ old-a100    old      A100-80GB           owned         32      12    12         
     )
     assert list(view.notes) == [
         "! old cannot be reached; its last known state is shown",
-        "  hint: fairway get clusters",
+        "  hint: see the reason with  fairway get clusters",
     ]
 
 

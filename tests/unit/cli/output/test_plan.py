@@ -202,7 +202,7 @@ def test_lines_people_must_write_themselves() -> None:
     ]
     made = plan(cluster("hpc", advice=told))
     shown = screen(made)
-    at = shown.index("  slurm.conf of hpc needs these lines, which Fairway does not write:")
+    at = shown.index("  slurm.conf of hpc needs these lines, which an administrator must add:")
     assert shown[at + 1 :] == [
         "      PreemptType=preempt/qos",
         "      PriorityDecayHalfLife=7-00:00:00",

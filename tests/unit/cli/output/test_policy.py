@@ -141,7 +141,7 @@ def test_all_of_the_past() -> None:
         "   12  2026-03-01 11:59Z  dana  apply  hpc      done         2/2   3 s",
     ]
     assert view.alarming == {0, 1}
-    assert applies_view([], NOW, filtered=False).empty == "nothing was applied yet"
+    assert applies_view([], NOW, filtered=False).empty == "nothing has been applied yet"
 
 
 def drifted(

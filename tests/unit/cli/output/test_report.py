@@ -250,7 +250,7 @@ def test_rows_say_what_they_are() -> None:
     assert cells[4][:3] == ["(overhead)", "", ""]
     assert cells[-1][0] == "TOTAL"
     assert usage_view(USAGE, wide=False).rows[1][:2] == ["(no team)", "whole GPUs"]
-    assert "what you may see: nlp" in usage_view(USAGE, wide=False).notes[1]
+    assert "Only the teams that you may see: nlp" in usage_view(USAGE, wide=False).notes[1]
 
 
 def test_what_is_not_measured_is_a_dash_and_never_zero() -> None:
@@ -285,7 +285,7 @@ def test_corrections_are_plain_to_see() -> None:
     (row,) = [r for r in view.rows if "correction" in r[2]]
     assert row[1] == "2026-09"
     assert row[-1] == "-7.25"
-    assert any("stays as it is" in note for note in view.notes)
+    assert any("does not change" in note for note in view.notes)
 
 
 def test_nothing_to_show_says_what_to_do_next() -> None:
