@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from fairway.cli import completion
 from fairway.client.client import Client
 from fairway.client.contexts import (
     Context,
@@ -45,7 +46,13 @@ Examples:
 """
 )
 @click.argument("url", required=False)
-@click.option("--context", "name", metavar="NAME", help="Name of the context to create or update.")
+@click.option(
+    "--context",
+    "name",
+    metavar="NAME",
+    help="Name of the context to create or update.",
+    shell_complete=completion.contexts,
+)
 @click.option("--device", is_flag=True, help="Show a code to enter in a browser on another machine.")
 @click.option(
     "--ca-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="CA of the server."
@@ -83,7 +90,13 @@ Examples:
   fairway logout --context prod
 """
 )
-@click.option("--context", "name", metavar="NAME", help="A context of `fairway context list`.")
+@click.option(
+    "--context",
+    "name",
+    metavar="NAME",
+    help="Context to use (see `fairway context list`).",
+    shell_complete=completion.contexts,
+)
 def logout(name: str | None) -> None:
     """Sign out and revoke the token of this machine."""
     path = config_file()

@@ -574,7 +574,7 @@ def test_import_keeps_what_is_there(playing: Playing, tmp_path: Path, said: Said
     assert run(root, ["import", "hpc", "--out", str(tmp_path / "free.yaml")]) == 0
     error = said()[1]
     assert "hint: a has no price yet, so cost would be 0" in error
-    assert "hint: there are no teams on it yet" in error and "guarantee: { a: 4 }" in error
+    assert "hint: the cluster has no teams yet" in error and "guarantee: { a: 4 }" in error
     assert out.read_text() == "name: hpc\n"
     out.write_text("mine")
     assert run(root, ["import", "hpc", "--out", str(out)]) == 1
