@@ -178,7 +178,7 @@ def test_kill_9_and_again(home: Home) -> None:
     assert home.processes(), "the embedded PostgreSQL outlives a kill -9; the next server joins it"
 
     again = home.start(*listen)  # without the file: the fleet is in the ledger
-    assert "made an admin token" not in again.log
+    assert "created an admin token" not in again.log
     assert home.token_file.read_text() == token
     until(lambda: json.loads(home.fairway("get", "clusters", "-o", "json").stdout)[0]["reachable"], 20)
     assert again.stop(signal.SIGINT) == 0
