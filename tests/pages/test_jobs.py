@@ -31,8 +31,9 @@ def test_search_and_filter(admin: Visitor, served: Served) -> None:
     page.get_by_label("Search by name, user or id").fill(job["id"])
     expect(page).to_have_url(re.compile(rf"[?&]q={job['id']}"))  # nobody has to press a button
     expect(page.locator(f"#job-{job['id']}")).to_be_visible()
+    expect(page.get_by_role("list", name="Active filters")).to_contain_text(job["id"])
     page.get_by_role("navigation", name="Which jobs").get_by_role("link", name="Waiting").click()
-    expect(page).to_have_url(re.compile("state=waiting"))
+    expect(page).to_have_url(re.compile(f"q={job['id']}&state=pending"))
     admin.open("/jobs?state=waiting")
     expect(page.locator("td.states").first).to_contain_text("waiting")
     # An array's tasks are counted after the list is read: if one started in between, the next update says so.

@@ -86,6 +86,7 @@
     if (event.key === "Enter" && document.activeElement === field && all.length) all[0].click();
     else if (event.key === "ArrowDown" && now < all.length - 1) all[now + 1].focus();
     else if (event.key === "ArrowUp" && now >= 0) (all[now - 1] || field).focus();
+    else if (event.key === "Escape") document.getElementById("search-dialog").close(); // the field would clear itself first
     else return;
     event.preventDefault();
   };
@@ -115,7 +116,7 @@
     }
     if (event.target.closest && event.target.closest("#search-dialog")) {
       chooseResult(event);
-      return; // Esc closes it by itself
+      return;
     }
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (isTyping(event.target)) {

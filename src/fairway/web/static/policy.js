@@ -48,7 +48,6 @@
       const number = document.createElement("span");
       const fault = faults.get(index + 1);
       if (fault) number.className = `row-${fault.severity}`;
-      number.textContent = index + 1;
       numbers.append(number, "\n");
     });
     box.querySelector(".paint").replaceChildren(sheet);
