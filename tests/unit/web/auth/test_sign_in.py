@@ -402,7 +402,7 @@ async def test_people_get_pages(failing: FastAPI, method: str, path: str, status
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert answer.headers["content-security-policy"] == CSP
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert f"{code} · request {answer.headers['x-request-id']}" in answer.text
+        assert f"{code} · request id {answer.headers['x-request-id']}" in answer.text
         for secret in ("secret of the server", "db.internal", "Traceback"):
             assert secret not in answer.text
         told = await client.request(method, path, headers={"Accept": "application/json"})
