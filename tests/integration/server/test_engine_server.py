@@ -119,7 +119,7 @@ def test_the_other_server_is_away(make_database: Callable[[str | None], str]) ->
         queued = {"name": "later", "command": ["true"]}
         try:
             started = time.monotonic()
-            answer = api.http.post(
+            answer = api.http().post(
                 "/v1/jobs",
                 json={"jobs": [queued], "as": "my-member"},
                 headers={"Authorization": f"Bearer {api.tokens['root']}"},

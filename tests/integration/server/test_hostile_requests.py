@@ -80,7 +80,7 @@ def test_nothing_is_answered_by_500_and_probes_are_answered_in_time(served: tupl
     rng = random.Random(SEED)
     routes = [
         (method.upper(), path, [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"])
-        for path, operations in api.http.get("/openapi.json").json()["paths"].items()
+        for path, operations in api.http().get("/openapi.json").json()["paths"].items()
         for method, operation in operations.items()
         if path != "/v1/tokens/{name}"
     ]

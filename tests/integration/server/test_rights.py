@@ -342,6 +342,6 @@ def test_a_revoked_token_may_nothing(api: Api) -> None:
         path = path.format(number="1", id="zzzz", name="nobody", month="2026-10", pool="nothing")
         # After 60 wrong tokens of one address the server refuses all others of it: come from several.
         address = f"127.0.0.{2 + n // 40}"
-        body = {} if method in ("POST", "PUT") else None
+        body: object = {} if method in ("POST", "PUT") else None
         status = api.send("gone", method, path, body, address=address).status_code
         assert (status == 401) is (least is not None), route
