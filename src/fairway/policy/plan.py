@@ -242,7 +242,7 @@ def _update_notices(updates: ChangedJobs) -> Iterator[Notice]:
     if updates:
         yield Notice(
             "JobsUnderChanges",
-            f"{_jobs(updates)} under objects that change: nothing that runs ends",
+            f"{_jobs(updates)} affected; no running job is stopped",
             "fairway plan -o wide  lists the objects",
             promise="no-surprise",
         )
@@ -255,8 +255,9 @@ def _in_the_way(cluster: ClusterName, found: Sequence[FoundObject], source: str)
     one = len(keys) == 1
     yield Objection(
         "InTheWay",
-        f"{first_few(keys, _MAX_LISTED)} {'is' if one else 'are'} on {cluster} already and not Fairway's",
-        f"look at {'it' if one else 'them'}, then let Fairway have {'it' if one else 'them'}:  "
+        f"{first_few(keys, _MAX_LISTED)} already {'exists' if one else 'exist'} on {cluster} "
+        f"and {'does' if one else 'do'} not belong to Fairway",
+        f"review {'it' if one else 'them'}, then let Fairway manage {'it' if one else 'them'}:  "
         f"fairway adopt {cluster} "
         + (
             " ".join(f"{k.kind}/{k.name}" for k in keys)
@@ -278,16 +279,17 @@ def _ended_jobs(deletions: ChangedJobs, staying: Collection[TeamName]) -> Iterat
         yield Objection(
             "TeamHasJobs",
             f"team {team} would be removed, and has {_jobs(pairs)}",
-            f"keep {team} with  draining: true  until its jobs have ended, then remove it; "
-            "or end them now with --force",
+            f"keep {team} with  draining: true  until its jobs have finished, then remove it; "
+            "or stop them now with --force",
             forceable=True,
         )
     if others:
         yield Objection(
             "WouldEndJobs",
-            f"{first_few([c.key for c, _ in others], _MAX_LISTED)} would go, with "
-            f"{_jobs(others)} under {'it' if len(others) == 1 else 'them'}",
-            "let them end first: keep the team with  draining: true  meanwhile; or end them now with --force",
+            f"{first_few([c.key for c, _ in others], _MAX_LISTED)} would be deleted, "
+            f"which stops {_jobs(others)}",
+            "let the jobs finish first: keep the team with  draining: true  meanwhile; "
+            "or stop them now with --force",
             forceable=True,
         )
 
@@ -298,8 +300,8 @@ def _too_many(changes: Sequence[Change], managed: int) -> Iterator[Objection]:
     if updated + deleted > FEW and updated + deleted > MAX_CHANGED * managed:
         yield Objection(
             "TooManyChanges",
-            f"{updated} of {managed} objects would change and {deleted} go: "
-            f"more than {MAX_CHANGED:.0%} of what is managed",
+            f"{updated} of {managed} objects would change and {deleted} would be deleted: "
+            f"more than {MAX_CHANGED:.0%} of the managed objects",
             "review the plan (-o wide lists every object); if it is intended, apply it with --force",
             forceable=True,
         )

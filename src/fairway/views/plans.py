@@ -44,10 +44,11 @@ def headline(plan: wire.Plan) -> str:
     if plan.diff and changed:
         return f"{name}: {count(len(plan.diff), 'change')} on {count(len(changed), 'cluster')}"
     if plan.diff:
-        return f"{name}: {count(len(plan.diff), 'change')}, and no cluster has to change for it"
+        return f"{name}: {count(len(plan.diff), 'change')} to the fleet file; nothing changes on the clusters"
     if changed:
-        objects, verb = count(plan.changes, "object"), "is" if plan.changes == 1 else "are"
-        return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} {verb} not"
+        objects, verb = count(plan.changes, "object"), "differs" if plan.changes == 1 else "differ"
+        where = count(len(changed), "cluster")
+        return f"{name}: the policy has not changed; {objects} on {where} {verb} from it"
     return f"{name}: no changes"
 
 

@@ -206,14 +206,14 @@ def _low_only(money: Money) -> None:
         job = line.job(word)
         assert job.code == "BudgetSpent"
         assert (
-            "team research has spent" in job.reason
+            "Team research has spent" in job.reason
             and f"of its {money.amount:,} USD budget for" in job.reason
         )
         assert "only low jobs start until 1 " in job.reason
         said = line.run("describe", "job", word).stdout
         assert "hint: raise  budget.amount  of research" in said and "--priority low" in said
         why_said = line.run("why", word).stdout
-        assert "team research has spent" in why_said and "(BudgetSpent" in why_said
+        assert "Team research has spent" in why_said and "(BudgetSpent" in why_said
         assert "hint: raise  budget.amount  of research" in why_said and "--priority low" in why_said
     assert line.job(low).code == ""
     why = line.job(natives[0] if natives else second).reason

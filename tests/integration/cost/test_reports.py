@@ -217,4 +217,4 @@ def test_prices_and_points(place: Place) -> None:
 def test_nothing_there_says_what_to_do(place: Place) -> None:
     done = place.home.fairway("report", "usage", "--window", "2020-01")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "nobody held" in done.stderr and "hint:" in done.stderr
+    assert "no usage" in done.stderr and "hint:" in done.stderr

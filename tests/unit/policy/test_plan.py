@@ -132,7 +132,7 @@ def test_more_than_three_tenths_at_once_must_be_meant(changed: int, speaks: bool
 def test_deletions_count_as_changes_do() -> None:
     before = many(100, 1)
     (objection,) = plan(Translation(tuple(many(60, 1))), ours(before)).objections
-    assert objection.message.startswith("0 of 100 objects would change and 40 go")
+    assert objection.message.startswith("0 of 100 objects would change and 40 would be deleted")
     assert objection.forceable
 
 
@@ -159,7 +159,7 @@ def test_an_object_that_a_staying_team_loses_may_not_take_its_jobs_along() -> No
     wanted = Translation((WantedObject(ACCOUNT, {}, team=RESEARCH),))
     (objection,) = plan(wanted, has, {QOS: Activity(running=1)}).objections
     assert objection.code == "WouldEndJobs"
-    assert objection.message == "qos research_own would go, with 1 running job under it"
+    assert objection.message == "qos research_own would be deleted, which stops 1 running job"
 
 
 def test_jobs_under_what_changes_are_told_of_and_speak_against_nothing() -> None:
@@ -168,7 +168,7 @@ def test_jobs_under_what_changes_are_told_of_and_speak_against_nothing() -> None
     made = plan(wanted, has, {QOS: Activity(3, 1), ACCOUNT: Activity(3, 1)})
     assert made.objections == ()
     (notice,) = made.notices
-    assert notice.message.startswith("3 running and 1 waiting jobs under objects that change")
+    assert notice.message.startswith("3 running and 1 waiting jobs affected")
     assert notice.promise == "no-surprise"
 
 

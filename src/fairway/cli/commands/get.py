@@ -40,6 +40,10 @@ _MAX_READ: Final = 2000
 Connection = TypeVar("Connection", "Client", "Reader")
 
 
+_STATE_ALIASES: Final = {"finished": JobState.DONE.value, "on-hold": JobState.HELD.value}
+"""The words of tables for states that JSON names otherwise."""
+
+
 def _parse_age(text: str) -> int:
     """Parse an age into seconds."""
     seconds = parse_duration(text)
@@ -460,7 +464,7 @@ Examples:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(["open", "ended", *(s.value for s in JobState)]),
+    type=click.Choice(["open", "ended", *(s.value for s in JobState), *_STATE_ALIASES]),
     help="Only jobs in this state (repeatable). `open` is every unfinished state, `ended` every other.",
 )
 @click.option("--pool", metavar="NAME", help="Only jobs in this pool.", shell_complete=completion.pools)
@@ -507,7 +511,7 @@ def jobs(
         from fairway.cli.output.jobs import jobs_view, with_unfollowed
 
         now = datetime.now(UTC)
-        filters: Filters = {**named, "states": states}  # type: ignore[typeddict-item]
+        filters: Filters = {**named, "states": [_STATE_ALIASES.get(s, s) for s in states]}  # type: ignore[typeddict-item]
         if mine:
             filters["user"] = client.whoami().user
         if since is not None:

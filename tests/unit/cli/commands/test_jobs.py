@@ -295,11 +295,12 @@ WHOAMI = {
 
 def test_get_jobs_asks_for_what_was_said(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     playing.answers = {"/v1/whoami": WHOAMI, "/v1/jobs": page()}
-    flags = ["--mine", "--state", "open", "--state", "failed", "--team", "nlp", "--ours", "--since", "2h"]
+    states = ["--state", "open", "--state", "failed", "--state", "finished", "--state", "on-hold"]
+    flags = ["--mine", *states, "--team", "nlp", "--ours", "--since", "2h"]
     assert run(root, ["get", "jobs", *flags]) == 0
     path, query = playing.asked[-1]
     assert path == "/v1/jobs"
-    assert (query["user"], query["state"]) == (["alice"], ["open", "failed"])
+    assert (query["user"], query["state"]) == (["alice"], ["open", "failed", "done", "held"])
     assert (query["team"], query["native"]) == (["nlp"], ["false"])
     since = datetime.fromisoformat(query["since"][0])
     assert 7190 < (datetime.now(UTC) - since).total_seconds() < 7260

@@ -119,7 +119,7 @@ def test_nothing_to_do() -> None:
 def test_an_unchanged_policy_that_somebody_bent() -> None:
     bent = plan(cluster("hpc", change(Action.UPDATE, "qos", "research_own", GrpTRES=(99, 16))))
     assert screen(bent)[:5] == [
-        "acme: the policy is as it was, 1 object on 1 cluster is not",
+        "acme: the policy has not changed; 1 object on 1 cluster differs from it",
         "",
         "  hpc   slurm 24.11.5   1 object: 1 changed",
         "    ~ qos research_own",
@@ -129,7 +129,7 @@ def test_an_unchanged_policy_that_somebody_bent() -> None:
 
 def test_words_that_no_engine_has_to_hear() -> None:
     priced = plan(cluster("hpc"), said=[said("pool hpc-a100", "~", "price", "1.90", "2.10")])
-    assert screen(priced)[0] == "acme: 1 change, and no cluster has to change for it"
+    assert screen(priced)[0] == "acme: 1 change to the fleet file; nothing changes on the clusters"
 
 
 def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
@@ -143,7 +143,7 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
                     {
                         "code": "TeamHasJobs",
                         "message": "team product would be removed, and has 3 running and 1 waiting jobs",
-                        "hint": "keep product with  draining: true  until its jobs have ended",
+                        "hint": "keep product with  draining: true  until its jobs have finished",
                         "forceable": True,
                     },
                     {"code": "InTheWay", "message": "qos x is there", "hint": "adopt it", "forceable": False},
@@ -161,7 +161,7 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
 def test_jobs_under_what_changes_are_never_left_out() -> None:
     touching = wire.Notice(
         code="JobsUnderChanges",
-        message="3 running jobs under objects that change: nothing that runs ends",
+        message="3 running jobs affected; no running job is stopped",
         hint="h",
         promise="no-surprise",
     )
@@ -177,7 +177,7 @@ def test_jobs_under_what_changes_are_never_left_out() -> None:
         )
     )
     assert shown[-2:] == [
-        "  3 running jobs under objects that change: nothing that runs ends (on hpc)",
+        "  3 running jobs affected; no running job is stopped (on hpc)",
         "  3 notes on promises: share, memory, gang (-o wide shows them)",
     ]
 

@@ -144,7 +144,7 @@ async def test_a_neighbour_is_obeyed_never_changed_and_may_be_adopted() -> None:
     for key in (guest, mine):
         engine.change_by_hand(key, {"share": 7}, by="root")
 
-    with pytest.raises(PlanRefused, match="team nlp is on lab already"):
+    with pytest.raises(PlanRefused, match="team nlp already exists on lab"):
         await apply(engine, wanted, force=True)
     adoption = await plan_adoption(engine, LAB, EngineKind.VIRTUAL, [mine])
     assert (await apply_plan(engine, adoption)).refusal is None
