@@ -603,3 +603,16 @@ async def test_where_exporters_showed_old_attempts_is_forgotten(desk: Desk, data
     await desk.see(seen(engine_id, name, RUNNING, run(5)))
     assert gpus_of(database_url, id_) == []
     assert len(gpus_of(database_url, other)) == 1
+
+
+async def test_a_job_that_restarts_within_seconds_of_its_start_runs_again(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    ended = run(1, 2, Ending.PREEMPTED)
+    await desk.see(seen("7", "quick", JobState.RUNNING, run(1)))
+    await desk.see(seen("7", "quick", JobState.WAITING, ended))
+    await desk.see(seen("7", "quick", JobState.RUNNING, run(1)))  # an old answer that came late
+    (row,) = await ledger.jobs.page(JobFilter(name="quick"))
+    assert (row.state, row.attempts) == (JobState.WAITING, 1)
+    await desk.see(seen("7", "quick", JobState.RUNNING, ended, run(4)))
+    (row,) = await ledger.jobs.page(JobFilter(name="quick"))
+    assert (row.state, row.attempts) == (JobState.RUNNING, 2)
