@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from fairway.cli.output.fleet import clusters_view, pools_view
+from fairway.cli.output.format import yaml_text
 from fairway.cli.output.jobs import JobGroup, jobs_view, why_lines
 from fairway.client.client import Client
 from fairway.client.contexts import Target
@@ -268,3 +269,10 @@ def test_both_clients_read_the_same(server: Server) -> None:
         job_wire.Job.model_validate(job).model_dump(mode="json") for job in ours
     ]
     assert server.requests[0].split("&limit")[0] == server.requests[1].split("&limit")[0]
+
+
+def test_records_are_written_as_yaml_like_the_models() -> None:
+    body = (
+        b'{"name": "hpc", "reason": {"code": "Away", "since": null}, "pools": [{"name": "a"}, {"name": "b"}]}'
+    )
+    assert yaml_text([decode(body)]) == yaml_text([json.loads(body)])

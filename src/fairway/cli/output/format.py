@@ -172,6 +172,7 @@ def yaml_text(document: Any) -> str:
     yaml.default_flow_style = False
     yaml.representer.sort_base_mapping_type_on_output = False
     yaml.allow_unicode = True
+    yaml.representer.add_multi_representer(dict, type(yaml.representer).represent_dict)  # also of a Reader
     out = StringIO()
     yaml.dump(document, out)
     return out.getvalue()

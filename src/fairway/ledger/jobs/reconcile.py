@@ -269,10 +269,9 @@ def _is_stale(stored: Sequence[StoredAttempt], report: SeenJob) -> bool:
         # ended after that start, the report is complete.
         return report.state in OPEN_JOBS or report.ended_at is None or report.ended_at < last.started_at
     # A job may restart at once: starts close to each other are two if the engine reports both.
-    same = (
-        reported.started_at <= last.started_at + SAME_START
-        and report.earlier_attempts + len(report.attempts) <= len(stored)
-    )
+    same = reported.started_at <= last.started_at + SAME_START and report.earlier_attempts + len(
+        report.attempts
+    ) <= len(stored)
     # An attempt that was lost ended for the ledger only: it may be found again.
     ended = last.ended_at is not None and last.ending is not Ending.LOST
     return same and ended and reported.ended_at is None
