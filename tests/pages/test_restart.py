@@ -23,13 +23,13 @@ def test_a_restart(browser: Browser) -> None:
         with visiting(browser, url) as visitor:
             page = visitor.page
             visitor.sign_in(home.token_file.read_text().strip(), "/policy/history")
-            expect(page.locator("#history-part")).to_contain_text("Nothing was applied yet")
+            expect(page.locator("#history-part")).to_contain_text("Nothing has been applied yet")
             expect(page.locator("#live-state")).to_have_text("live", timeout=PATIENCE_MS)
             page.evaluate("window.stillTheSame = true")
 
             assert server.stop() == 0, server.log
             expect(page.locator("#live-state")).to_contain_text("reconnecting", timeout=PATIENCE_MS)
-            expect(page.locator("#history-part")).to_contain_text("Nothing was applied yet")
+            expect(page.locator("#history-part")).to_contain_text("Nothing has been applied yet")
 
             server = home.start("--listen", url.removeprefix("http://"))
             expect(page.locator("#live-state")).to_have_text("live", timeout=PATIENCE_MS)
