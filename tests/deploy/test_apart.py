@@ -90,7 +90,7 @@ def test_a_server_waits_for_tables_that_somebody_else_makes(home: Home, empty_da
     until(lambda: "LedgerNotMigrated" in server.log, 60, "it says what it waits for")
     assert "fairway ledger upgrade" in server.log
     done = ledger(home, empty_database_url, "upgrade")
-    assert "tables: none → " in done.stderr
+    assert "Schema version: none → " in done.stderr
     server.wait_started()
     assert ask(server.url, "/readyz")[0] == 200
     assert server.stop() == 0
@@ -114,7 +114,7 @@ def test_the_verb_says_where_the_tables_are(home: Home, empty_database_url: str)
     assert "step 0004 cannot be undone" in refused.stderr
     assert "hint:" in refused.stderr
     back = ledger(home, empty_database_url, "downgrade", "--to", "4", "--force")
-    assert back.stderr == f"tables: {newest[1]} → 0004\n"
+    assert back.stderr == f"Schema version: {newest[1]} → 0004\n"
     late = ledger(home, empty_database_url, "admin", "dana")
     assert late.returncode == 1
     assert "older than this Fairway" in late.stderr
