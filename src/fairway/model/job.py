@@ -71,7 +71,8 @@ class JobState(StrEnum):
 
 
 PENDING_JOBS: Final = (JobState.QUEUED, JobState.WAITING)
-OPEN_JOBS: Final = (*PENDING_JOBS, JobState.HELD, JobState.RUNNING)
+NOT_STARTED_JOBS: Final = (*PENDING_JOBS, JobState.HELD)
+OPEN_JOBS: Final = (*NOT_STARTED_JOBS, JobState.RUNNING)
 ENDED_JOBS: Final = tuple(state for state in JobState if state not in OPEN_JOBS)
 
 

@@ -18,7 +18,7 @@ from fairway.ledger.records.jobs import JobDetail, JobFilter, JobRow
 from fairway.model.apply import Lifted
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind, Fleet, Pool
-from fairway.model.job import EngineId, JobSpec, JobState, format_job_id
+from fairway.model.job import NOT_STARTED_JOBS, EngineId, JobSpec, JobState, format_job_id
 from fairway.model.names import SliceName, TeamName, UserName
 from fairway.model.observation import Devices, free_devices
 from fairway.model.team import Supply, TeamTree
@@ -44,7 +44,6 @@ _CAN_CHANGE: Final = frozenset(
 )
 """Reasons that a smaller request or another pool may avoid."""
 FindOptions = Callable[[JobSpec, UserName], Awaitable[PlacementOptions]]
-_NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
 class JobExplainer:
@@ -94,9 +93,9 @@ class JobExplainer:
 
     async def waiting_task(self, row: JobRow) -> JobRow | None:
         """Return a waiting task of the array that a job is the first task of, if the job itself started."""
-        if row.array != row.id or row.state in _NOT_STARTED:
+        if row.array != row.id or row.state in NOT_STARTED_JOBS:
             return None
-        which = JobFilter(array=row.id, states=_NOT_STARTED)
+        which = JobFilter(array=row.id, states=NOT_STARTED_JOBS)
         return next(iter(await self._ledger.jobs.page(which, limit=1)), None)
 
     async def _answer(

@@ -17,7 +17,7 @@ from fairway.ledger import Ledger, StoredBudgetStatus, Token
 from fairway.ledger.records.jobs import JobFilter
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobState
+from fairway.model.job import NOT_STARTED_JOBS, JobState
 from fairway.model.names import TeamName
 from fairway.model.team import TeamTree
 from fairway.services.convert import budgets as convert_budgets
@@ -57,7 +57,6 @@ MAX_SECONDS: Final = 5.0
 Spending = list[cost_wire.CostReport]
 """Reports by user and by pool."""
 RecentUse = LastKnown[Mapping[str, Decimal]]
-_NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
         rows = {row.team.name: row for row in await _team_rows(site, fleet, caller, costs, recent, budgets)}
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
-        waiting = await _jobs(ledger, fleet, budgets.spent, subtree, _NOT_STARTED)
+        waiting = await _jobs(ledger, fleet, budgets.spent, subtree, NOT_STARTED_JOBS)
         values = {
             "fleet": fleet,
             "line": rows[name],
