@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,17 @@ def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes_of(inner)
 
 
+async def plans_of(
+    ledger: Ledger, statements: Iterable[tuple[str, Any]], how: str = ""
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Each statement with the plan that PostgreSQL makes of it; `how` are more options of EXPLAIN."""
+    for statement, parameters in statements:
+        async with ledger._connections.single() as connection:
+            found = await connection.exec_driver_sql(f"EXPLAIN ({how}FORMAT JSON) {statement}", parameters)
+        (explained,) = found.scalar_one()
+        yield statement, explained["Plan"]
+
+
 @pytest.mark.timeout(sized(ci=120, nightly=900))
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bool) -> None:
@@ -81,14 +92,9 @@ async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bo
             page = await ledger.jobs.page(which, limit=51)
         assert sum(row.array is not None for row in page) == 1, which
         blocks = 0
-        for statement, parameters in statements:
-            async with ledger._connections.single() as connection:
-                found = await connection.exec_driver_sql(
-                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters
-                )
-            (plan,) = found.scalar_one()
-            blocks += plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
-            earlier = [node for node in nodes_of(plan["Plan"]) if node.get("Alias") == "earlier"]
+        async for statement, plan in plans_of(ledger, statements, "ANALYZE, BUFFERS, "):
+            blocks += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            earlier = [node for node in nodes_of(plan) if node.get("Alias") == "earlier"]
             assert {node.get("Index Name") for node in earlier} <= {"job_array_idx"}, (which, statement)
         # A few blocks for each task, at each place of a statement that asks; none for each older job.
         assert blocks < 40 * TASKS, (which, blocks)
@@ -97,24 +103,16 @@ async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bo
             page = await ledger.jobs.sorted_page(JobFilter(user="user-7"), JobSort(key), limit=51)
         assert len(page) == 51, key
         blocks = 0
-        for statement, parameters in statements:
-            async with ledger._connections.single() as connection:
-                found = await connection.exec_driver_sql(
-                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters
-                )
-            (plan,) = found.scalar_one()
-            blocks += plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
-            jobs = [node for node in nodes_of(plan["Plan"]) if node.get("Relation Name") == "job"]
+        async for statement, plan in plans_of(ledger, statements, "ANALYZE, BUFFERS, "):
+            blocks += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            jobs = [node for node in nodes_of(plan) if node.get("Relation Name") == "job"]
             assert "Seq Scan" not in {node["Node Type"] for node in jobs}, (key, statement)
         # A few blocks for each of the jobs that are sorted, however many there are.
         assert blocks < 10 * store.MAX_SORTED, (key, blocks)
     with statements_of(ledger) as statements:
         assert await ledger.jobs.count_open_of_user(UserName("user-1"), 20_000) == TASKS / 2
         assert await ledger.jobs.count_open_of_team(TeamName("team-1"), 100_000) == TASKS / 2
-    for statement, parameters in statements:
-        async with ledger._connections.single() as connection:
-            found = await connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
-        (plan,) = found.scalar_one()
-        jobs = [node for node in nodes_of(plan["Plan"]) if node.get("Relation Name") == "job"]
+    async for statement, plan in plans_of(ledger, statements):
+        jobs = [node for node in nodes_of(plan) if node.get("Relation Name") == "job"]
         scans = {node["Node Type"] for node in jobs}
         assert scans <= {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}, (statement, scans)
