@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import Final, TypedDict
 
 
 class Filters(TypedDict, total=False):
@@ -26,13 +26,20 @@ class Filters(TypedDict, total=False):
     """Submitted then or later."""
     until: datetime | None
     """Submitted before."""
+    window: str | None
+    """Submitted on these days, such as `7d`, `2026-10` or `last-week`, instead of `since` and `until`."""
+    search: str | None
+    """A part of the name or of the user, or the start of the id."""
+
+
+_TEXTS: Final = ("cluster", "team", "user", "pool", "name", "node", "array", "window", "search")
 
 
 def job_params(filters: Filters, limit: int) -> list[tuple[str, str]]:
     """Return the query parameters of a list of jobs, `limit` on a page."""
     native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
     params: list[tuple[str, object]] = [
-        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "node", "array")),
+        *((key, filters.get(key)) for key in _TEXTS),
         *(("state", str(state)) for state in filters.get("states", ())),
         ("native", None if native is None else str(native).lower()),
         ("since", _zulu(since) if since else None),

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
+from fairway.cost.calendar import calendar_of, parse_window
 from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
 from fairway.ledger import HeldByRole, KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import (
@@ -507,12 +508,30 @@ async def list_jobs(
     person: Person,
     which: JobFilter,
     *,
+    window: str | None = None,
+    search: str = "",
     before: JobId | None = None,
     limit: int,
 ) -> list[wire.Job]:
-    """List jobs of all clusters, Fairway's and native ones, the newest first."""
-    rows = await ledger.jobs.page(which, before=before, limit=limit)
+    """List jobs of all clusters, Fairway's and native ones, the newest first.
+
+    `window` is a window of whole days in the fleet's time zone, such as `last-week`; it replaces the times of
+    `which`.
+    """
+    if window is not None:
+        which = _submitted_on(which, window, await fleets.current())
+    rows = await ledger.jobs.page(which, search=search, before=before, limit=limit)
     return await explain_jobs(ledger, fleets, person, rows)
+
+
+def _submitted_on(which: JobFilter, window: str, fleet: Fleet) -> JobFilter:
+    """Limit a filter to jobs that were submitted on the days of a window."""
+    try:
+        span = parse_window(window, calendar_of(fleet), int(datetime.now(UTC).timestamp())).span
+    except PermanentError as error:
+        raise RequestError.wrap(ErrorKind.INVALID, error) from None
+    first, end = (datetime.fromtimestamp(moment, UTC) for moment in (span.start, span.end))
+    return replace(which, submitted_after=first, submitted_before=end)
 
 
 async def explain_jobs(

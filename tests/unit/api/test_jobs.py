@@ -185,6 +185,11 @@ async def test_lists_page_and_filter(http: httpx2.AsyncClient, ledger: Ledger, a
     assert len(await names("cluster=lab&native=false")) == 6
     assert await names(f"since={soon}") == []
     assert len(await names(f"until={soon}")) == 6
+    assert len(await names("window=7d")) == 6
+    assert await names("window=2020-01") == []
+    assert await names("search=A3") == ["a3"]
+    assert await names("search=carol") == ["c"]
+    assert await names(f"search={held['id']}") == ["c"]
     assert format_job_id(parse_job_id(held["id"]) or 0) == held["id"]
 
 
@@ -196,6 +201,7 @@ async def test_lists_page_and_filter(http: httpx2.AsyncClient, ledger: Ledger, a
         ("since=2026-01-01T00:00:00", "query.since"),
         ("limit=0", "query.limit"),
         ("cursor=x", ""),
+        ("window=sometime", ""),
     ],
 )
 async def test_filters_that_mean_nothing(

@@ -16,6 +16,7 @@ from fairway.api.cursors import decode_number
 from fairway.api.load import RequestKind
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_page, problems
 from fairway.ledger import Ledger
+from fairway.ledger.jobs.store import SEARCHED
 from fairway.ledger.records.jobs import DesiredState, JobFilter
 from fairway.model.access import Role
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, parse_job_id
@@ -116,6 +117,19 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         native: Annotated[bool | None, Query(description="only, or without, those of engines' tools")] = None,
         since: Annotated[AwareDatetime | None, Query(description="submitted then or later")] = None,
         until: Annotated[AwareDatetime | None, Query(description="submitted before")] = None,
+        window: Annotated[
+            str | None,
+            Query(
+                max_length=40, description="submitted on these days: 7d, 2026-10, last-week", examples=["7d"]
+            ),
+        ] = None,
+        search: Annotated[
+            str | None,
+            Query(
+                max_length=200,
+                description=f"part of the user or of the name (newest {SEARCHED:,} jobs), or start of the id",
+            ),
+        ] = None,
         limit: Limit = PER_PAGE,
         cursor: Cursor = None,
     ) -> Page[wire.Job]:
@@ -137,7 +151,16 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         before = decode_number(cursor)
         after = None if before is None else JobId(before)
         person = await _person(request, fleets)
-        rows = await job_services.list_jobs(ledger, fleets, person, filters, before=after, limit=limit + 1)
+        rows = await job_services.list_jobs(
+            ledger,
+            fleets,
+            person,
+            filters,
+            window=window,
+            search=search or "",
+            before=after,
+            limit=limit + 1,
+        )
         return first_page(rows, limit, lambda job: (str(parse_job_id(job.id)),))
 
     @app.get("/v1/jobs/counts", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])

@@ -52,6 +52,8 @@ def _parse_age(text: str) -> int:
     return seconds
 
 
+_UNHEALTHY: Final = "unhealthy"
+
 _AGE: Final = ParsedParam("age", _parse_age)
 
 
@@ -181,7 +183,7 @@ def pools(client: Reader, output: Format, *, cluster: str | None) -> Listing:
     epilog="""\b
 Examples:
   fairway get nodes
-  fairway get nodes --cluster hpc --health down
+  fairway get nodes --health unhealthy
   fairway get nodes --pool hpc-a100 -o wide
 """
 )
@@ -189,7 +191,11 @@ Examples:
 @click.option(
     "--pool", metavar="NAME", help="Only nodes with GPUs in this pool.", shell_complete=completion.pools
 )
-@click.option("--health", type=click.Choice([h.value for h in Health]), help="Only nodes with this health.")
+@click.option(
+    "--health",
+    type=click.Choice([*(h.value for h in Health), _UNHEALTHY]),
+    help=f"Only nodes with this health; `{_UNHEALTHY}` is drained or down.",
+)
 @_list_options
 def nodes(
     client: Client, output: Format, *, cluster: str | None, pool: str | None, health: str | None
@@ -197,7 +203,12 @@ def nodes(
     """List nodes: health, the engine's reason, and GPUs by pool."""
     from fairway.cli.output.fleet import nodes_view
 
-    found = list(client.nodes(cluster, pool, Health(health) if health else None))
+    one = Health(health) if health and health != _UNHEALTHY else None
+    found = [
+        node
+        for node in client.nodes(cluster, pool, one)
+        if health != _UNHEALTHY or node.health is not Health.READY
+    ]
     filtered = any((cluster, pool, health))
     view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
     return Listing(found, view)
@@ -453,6 +464,7 @@ Examples:
   fairway get jobs                               newest first, an array on one line
   fairway get jobs --mine --state open           your jobs that are running or waiting
   fairway get jobs --team nlp --since 2h --all   everything a team submitted in the last two hours
+  fairway get jobs --mine --search eval --state failed --window last-week
   fairway get jobs --array 8f3k --tasks          each task of an array
   fairway get jobs --state failed -o json
 """
@@ -475,12 +487,19 @@ Examples:
     "--cluster", metavar="NAME", help="Only jobs on this cluster.", shell_complete=completion.clusters
 )
 @click.option("--name", metavar="NAME", help="Only jobs with this name.")
+@click.option("--search", metavar="TEXT", help="Only jobs with this text in their name or user.")
 @click.option("--array", metavar="JOB", help="Only tasks of this array.", shell_complete=completion.jobs)
 @click.option(
     "--native/--ours", default=None, help="Only jobs made with sbatch or kubectl, or only Fairway's own."
 )
 @click.option("--since", type=_AGE, metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
 @click.option("--before", type=_AGE, metavar="AGE", help="Submitted longer ago than this.")
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    help="Submitted on these days: today, yesterday, last-week, 2026-10, 2026-10-01..2026-10-15, …",
+    shell_complete=completion.windows,
+)
 @click.option("--tasks", is_flag=True, help="Show each task of an array on its own line.")
 @_limit_option(50, 100_000)
 @click.option("--all", "all_", is_flag=True, help="Show all jobs, without a limit.")
@@ -504,6 +523,8 @@ def jobs(
     """List jobs on all clusters, newest first, including those made with sbatch or kubectl."""
     if mine and named["user"]:
         raise click.UsageError("give --mine or --user, not both")
+    if named["window"] and (since is not None or before is not None):
+        raise click.UsageError("give --window or --since and --before, not both")
     filtered = mine or bool(states) or since is not None or before is not None
     filtered = filtered or any(value is not None for value in named.values())
 

@@ -19,12 +19,28 @@ _MAX_LISTED = 20
 Change = Callable[[Client, Sequence[str]], wire.Changed]
 
 
-def _change_options(function: Function) -> Function:
-    """Add JOB..., the jobs to change, and the options."""
+def _job_options(function: Function, *, required: bool = True) -> Function:
+    """Add JOB..., the jobs to change, and the options of every command."""
     argument = click.argument(
-        "jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=completion.open_jobs
+        "jobs", nargs=-1, required=required, metavar="JOB...", shell_complete=completion.open_jobs
     )
     return argument(server_options(output_option(function)))
+
+
+def _change_options(function: Function) -> Function:
+    """Add the jobs to change, by name or all of the caller's own."""
+    for option in (
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--name", metavar="NAME", help="With --mine, only jobs with this name."),
+        click.option(
+            "--state",
+            type=click.Choice(["running", "waiting", "held"]),
+            help="With --mine, only jobs in this state; waiting includes queued.",
+        ),
+        click.option("--mine", is_flag=True, help="All your unfinished jobs instead of JOB."),
+    ):
+        function = option(function)
+    return _job_options(function, required=False)
 
 
 def _change_jobs(
@@ -33,14 +49,47 @@ def _change_jobs(
     already: str,
     *,
     jobs: Sequence[str],
+    mine: bool,
+    state: str | None,
+    name: str | None,
+    yes: bool,
     context: str | None,
     url: str | None,
     output: Format,
 ) -> None:
     """Send the change and print the result: `done` of jobs that it changed, `already` of all others."""
+    if mine == bool(jobs):
+        raise click.UsageError("name jobs, or give --mine" if not mine else "give --mine or JOB, not both")
+    if not mine and (state or name):
+        raise click.UsageError("--state and --name need --mine")
     with connect(context, url) as client:
+        if mine:
+            jobs = _jobs_of_caller(client, state, name)
+            if not jobs:
+                click.echo("you have no such jobs", err=True)
+                return
+            if not yes:
+                many = "this job" if len(jobs) == 1 else f"these {len(jobs)} jobs"
+                click.echo(first_few(jobs, _MAX_LISTED), err=True)
+                click.confirm(f"{done} {many}. Continue?", abort=True, err=True)
         changed = change(client, list(dict.fromkeys(jobs)))
     show_document(changed, lambda: _lines(changed, done, already), output)
+
+
+def _jobs_of_caller(client: Client, state: str | None, name: str | None) -> list[str]:
+    """Return the ids of the caller's unfinished jobs.
+
+    The id of an array's first task means the whole array, so it is left out unless all open tasks match.
+    """
+    states = {None: ["open"], "waiting": ["queued", "waiting"]}.get(state, [str(state)])
+    ids = {job.id: job.array for job in client.jobs(user=client.whoami().user, states=states, name=name)}
+    for first in [job for job, array in ids.items() if job == array]:
+        if any(task.id not in ids for task in client.jobs(array=first, states=["open"])):
+            del ids[first]
+            click.echo(
+                f"{first} is not included: it is the first task of an array in several states", err=True
+            )
+    return list(ids)
 
 
 def _lines(changed: wire.Changed, done: str, already: str) -> list[ScreenLine]:
@@ -58,7 +107,7 @@ def _lines(changed: wire.Changed, done: str, already: str) -> list[ScreenLine]:
 Examples:
   fairway cancel 8f3k
   fairway cancel 8f3k train-llm hpc/1542      ids, names and Slurm job ids
-  fairway get jobs --mine --state waiting -o json | jq -r '.[].id' | xargs fairway cancel
+  fairway cancel --mine --state waiting       all your waiting jobs, after a confirmation
 """
 )
 @_change_options
@@ -92,7 +141,7 @@ def hold(**options: Any) -> None:
     epilog="""\b
 Examples:
   fairway release 8f3k
-  fairway get jobs --mine --state held -o json | jq -r '.[].id' | xargs fairway release
+  fairway release --mine --yes
 """
 )
 @_change_options
@@ -120,7 +169,7 @@ Examples:
     help="Duration from now, such as 4h. The fleet file limits it.",
 )
 @click.option("--reason", default="", metavar="TEXT", help="Reason, shown with the job.")
-@_change_options
+@_job_options
 def keep(
     jobs: Sequence[str], duration: str, reason: str, context: str | None, url: str | None, output: Format
 ) -> None:

@@ -88,6 +88,7 @@ Examples:
   fairway submit train.sh                          a script with #SBATCH lines
   fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags override the file
   fairway submit job.yaml --dry-run                show the placement and what would be sent
+  fairway submit --again 8f3k --time 4h            an earlier job, with a new time limit
   make-job | fairway submit -                      from a pipe
 """
 
@@ -184,17 +185,29 @@ def run(options: SubmitOptions, *, command: tuple[str, ...], **flags: Any) -> No
 
 
 @click.command(epilog=_SUBMIT_EXAMPLES)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option(
+    "--again",
+    multiple=True,
+    metavar="JOB",
+    help="Submit this job again: an id, a name or an engine id (repeatable).",
+    shell_complete=completion.jobs,
+)
 @job_flags
 @submit_options
-def submit(options: SubmitOptions, *, files: tuple[str, ...], **flags: Any) -> None:
+def submit(options: SubmitOptions, *, files: tuple[str, ...], again: tuple[str, ...], **flags: Any) -> None:
     """Submit job files, #SBATCH scripts or Kubernetes Jobs.
 
-    Either all jobs are submitted or, if a file has an error, none. Flags override the values in the files.
+    Either all jobs are submitted or, if a file has an error, none. Flags override the values in the files,
+    and those of a job that is submitted again.
     """
+    if not files and not again:
+        raise click.UsageError("name a file, or a job with --again")
     flags["after"] = _job_ids(flags["after"], options)
     overrides = _flag_values(flags)
-    _submit(_jobs([_check_file(file, overrides) for file in files]), options)
+    reports = [_check_file(file, overrides) for file in files]
+    reports += [_check_earlier(word, overrides, options) for word in again]
+    _submit(_jobs(reports), options)
 
 
 # --- read flags and files ---------------------------------------------------------------------------------
@@ -247,6 +260,22 @@ def _check_file(file: str, overrides: MappingNode) -> JobReport:
     if file == "-":
         return check_job_bytes(sys.stdin.buffer.read(4 * MAX_CHARACTERS + 1), "<stdin>", overrides)
     return check_job_file(Path(file), overrides)
+
+
+def _check_earlier(word: str, overrides: MappingNode, options: SubmitOptions) -> JobReport:
+    """Check the job file of an earlier job. Raises PermanentError if the caller may not have it."""
+    from fairway.files.job.write import compose_job
+
+    with connect(options.context, options.url) as client:
+        found = client.job(word)
+    if found.spec is None:
+        raise PermanentError(
+            "NotFairways",
+            f"{found.id} cannot be submitted again: {found.spec_note}",
+            "submit its script:  fairway submit script.sh",
+        )
+    text = compose_job(found.spec.to_model())
+    return check_job_bytes(text.encode(), f"{found.name} ({found.id})", overrides)
 
 
 def _jobs(reports: list[JobReport]) -> list[JobSpec]:

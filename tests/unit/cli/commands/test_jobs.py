@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -309,6 +310,16 @@ def test_get_jobs_asks_for_what_was_said(playing: Playing, capsys: pytest.Captur
     assert shown.err == "no jobs match\n\nhint: remove filters:  fairway get jobs\n"
 
 
+def test_get_jobs_searches_names_and_days(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs": page()}
+    assert run(root, ["get", "jobs", "--search", "eval", "--window", "last-week"]) == 0
+    query = playing.asked[-1][1]
+    assert (query["search"], query["window"]) == (["eval"], ["last-week"])
+    assert capsys.readouterr().err.startswith("no jobs match")
+    assert run(root, ["get", "jobs", "--since", "2h", "--window", "last-week"]) == 64
+    assert "give --window or --since and --before" in capsys.readouterr().err
+
+
 def test_nothing_yet_says_what_to_do(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     playing.answers = {"/v1/jobs": page()}
     assert run(root, ["get", "jobs"]) == 0
@@ -440,6 +451,50 @@ def test_changing(
     assert run(root, [verb, "0001", "0002", "0001"]) == 0
     assert playing.asked == [(f"/v1/jobs/{verb}", {"jobs": ["0001", "0002"]})]
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
+    ("flags", "states"),
+    [(["--mine"], ["open"]), (["--mine", "--state", "waiting", "--name", "train"], ["queued", "waiting"])],
+)
+def test_all_jobs_of_the_caller_are_cancelled_after_a_confirmation(
+    playing: Playing,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    states: list[str],
+) -> None:
+    two = page(_job(1, "waiting"), _job(2, "waiting"))
+    changed = {"changed": ["0001", "0002"], "unchanged": []}
+    playing.answers = {"/v1/whoami": WHOAMI, "/v1/jobs": two, "/v1/jobs/cancel": changed}
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(root, ["cancel", *flags]) != 0
+    query = playing.asked[-1][1]
+    assert (query["user"], query["state"]) == (["alice"], states)
+    assert query.get("name") == (["train"] if "--name" in flags else None)
+    assert "0001, 0002\nCancelling these 2 jobs. Continue?" in capsys.readouterr().err
+    assert run(root, ["cancel", *flags, "--yes"]) == 0
+    assert playing.asked[-1] == ("/v1/jobs/cancel", {"jobs": ["0001", "0002"]})
+
+
+def test_an_array_in_several_states_is_not_cancelled_by_its_first_task(
+    playing: Playing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = [_job(n, "waiting", array="0001") for n in (1, 2)]
+    playing.answers = {
+        "/v1/whoami": WHOAMI,
+        "/v1/jobs": [page(*tasks), page(*tasks, _job(3, "running", array="0001"))],
+        "/v1/jobs/cancel": {"changed": ["0002"], "unchanged": []},
+    }
+    assert run(root, ["cancel", "--mine", "--state", "waiting", "--yes"]) == 0
+    assert playing.asked[-1] == ("/v1/jobs/cancel", {"jobs": ["0002"]})
+    assert "0001 is not included" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--mine", "0001"], ["0001", "--state", "waiting"], ["--name", "x"]])
+def test_change_wants_jobs_or_mine(playing: Playing, words: list[str]) -> None:
+    assert run(root, ["hold", *words]) == 64
+    assert playing.asked == []
 
 
 def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:

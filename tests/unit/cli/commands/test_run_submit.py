@@ -183,7 +183,7 @@ def test_every_flag_reaches_the_server(playing: Playing, tmp_path: Path) -> None
             "--follow needs exactly one job",
         ),
         (["run", "--gpus", "1", "--follow", "-o", "json", "--", "x"], "cannot be combined with -o json"),
-        (["submit"], "missing argument 'FILE...'"),
+        (["submit"], "name a file, or a job with --again"),
     ],
 )
 def test_used_wrongly(
@@ -235,6 +235,25 @@ def test_flags_count_before_the_file(playing: Playing) -> None:
     assert run(root, ["submit", str(JOBS / "train.yaml"), "--gpus", "H100:2", "--team", "product"]) == 0
     (job,) = playing.jobs
     assert (job["gpus"]["model"], job["team"], job["time_seconds"]) == ("H100", "product", 72 * 3600)
+
+
+def test_an_earlier_job_is_submitted_again_with_what_flags_change(playing: Playing) -> None:
+    spec = wire.JobSpec.model_validate(
+        {"name": "train", "gpus": {"count": 8}, "command": ["python", "a b.py"]}
+    )
+    spec = spec.model_copy(update={"env": {"SEED": "1"}, "time_seconds": 7200})
+    playing.job = detail(spec=spec.model_dump(mode="json"), spec_note="")
+    assert run(root, ["submit", "--again", "train", "--time", "4h"]) == 0
+    assert playing.jobs == [spec.model_copy(update={"time_seconds": 4 * 3600}).model_dump(mode="json")]
+
+
+def test_a_job_without_a_spec_is_not_submitted_again(
+    playing: Playing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    playing.job = detail(spec=None, spec_note="it was submitted with sbatch")
+    assert run(root, ["submit", "--again", "0001"]) == 1
+    assert "0001 cannot be submitted again: it was submitted with sbatch" in capsys.readouterr().err
+    assert playing.asked == []
 
 
 def test_submit_from_a_pipe(playing: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
