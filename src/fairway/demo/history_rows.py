@@ -150,7 +150,7 @@ def _intervention(
 
 
 def _engine_id(number: int) -> str:
-    return f"past-{number}"
+    return f"p{number}"
 
 
 # capacity

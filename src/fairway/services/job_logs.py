@@ -54,12 +54,13 @@ class JobLogReader:
                 "NoLog", f"{format_job_id(detail.row.id)} is no longer known", "fairway get jobs"
             )
         order = stored.order()
+        seen = (i for i, a in enumerate(detail.attempts) if a.engine_id == engine_id)
+        before = next(seen, len(detail.attempts))
         if engine_id == detail.row.engine_id:
-            return order
+            return replace(order, attempts_before=before)
         # Each submission that ran is one engine job, in the order of their attempts.
         engine_ids = list(dict.fromkeys(a.engine_id for a in detail.attempts))
         submission = engine_ids.index(engine_id) + 1
-        before = next(i for i, a in enumerate(detail.attempts) if a.engine_id == engine_id)
         mark = await self._ledger.jobs.mark()
         name = engine_name(mark, order.job, submission, order.spec.name)
         return replace(order, submission=submission, engine_name=name, attempts_before=before, hold=False)

@@ -14,6 +14,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import format_job_id
 from fairway.model.text import clean
 from fairway.services.rights import Person
+from fairway.views.jobs import STATE_WORDS
 
 MAX_LENGTH: Final = 200
 """The longest text to search for; longer names do not exist."""
@@ -80,7 +81,7 @@ def _jobs(rows: Sequence[JobRow]) -> list[Found]:
         Found(
             FoundKind.JOB,
             f"{clean(row.name)} ({format_job_id(row.id)})",
-            ", ".join(filter(None, (row.state, row.user, row.team, row.pool or row.cluster))),
+            ", ".join(filter(None, (STATE_WORDS[row.state], row.user, row.team, row.pool or row.cluster))),
             f"/jobs?array={format_job_id(row.array)}"
             if row.array == row.id
             else f"/jobs/{format_job_id(row.id)}",

@@ -18,6 +18,8 @@ from fairway.views.gpu_use import use_text
 if TYPE_CHECKING:
     from fairway.wire import jobs as wire
 
+_ENDING_WORDS: Final = {Ending.DONE: "finished", Ending.TIMED_OUT: "timed out", Ending.NODE_LOST: "node lost"}
+
 _MAX_NODES_NAMED: Final = 4
 KEEP_SECONDS: Final = 4 * 3600
 """How long the commands that people are shown keep a job."""
@@ -248,7 +250,29 @@ def _ended(a: wire.Attempt) -> str:
     if a.signal:
         parts.append(f"signal {a.signal}")
     text = ", ".join(parts)
-    return f"{text}: {clean(a.reason)}" if a.reason else text
+    return f"{text}: {_cause(a)}" if a.reason else text
+
+
+def ending_text(a: wire.Attempt) -> str:
+    """Format how an attempt ended: `failed, exit code 1`, `preempted by a job with a higher priority`."""
+    if a.ending is None:
+        return ""
+    parts = [_ENDING_WORDS.get(a.ending, a.ending.value)]
+    if a.exit_code:
+        parts.append(f"exit code {a.exit_code}")
+    if a.signal:
+        parts.append(f"signal {a.signal}")
+    text, cause = ", ".join(parts), _cause(a)
+    if not cause:
+        return text
+    continues = cause != clean(a.reason) and len(parts) == 1
+    return f"{text} {cause}" if continues else f"{text}: {cause}"
+
+
+def _cause(a: wire.Attempt) -> str:
+    """Return the reason of an end without the word that says how it ended, if it begins with that."""
+    reason, word = clean(a.reason), f"{a.ending.value} " if a.ending else ""
+    return reason[len(word) :] if word and reason.lower().startswith(word) else reason
 
 
 def _ending_tone(ending: Ending | None) -> str | None:

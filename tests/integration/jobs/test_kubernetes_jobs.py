@@ -299,15 +299,15 @@ async def test_the_api_server_restarts_and_nothing_is_missed(stage: Stage) -> No
 
 async def test_what_ended_while_nobody_looked(stage: Stage) -> None:
     ends, fails, runs_long = await stage.send(
-        stage.order("sleep", "4"),
-        stage.order("sh", "-c", "sleep 2; exit 5"),
-        stage.order("sleep", "60", time_seconds=3),
+        stage.order("sleep", "8"),
+        stage.order("sh", "-c", "sleep 7; exit 5"),
+        stage.order("sleep", "60", time_seconds=11),  # from the Job's start: its pod takes seconds to begin
     )
     for job in (ends, fails, runs_long):
         await stage.until_state(job, JobState.RUNNING)
     before = {job: stage.seen[job].attempts[0] for job in (ends, fails, runs_long)}
     await stage.leave()
-    await asyncio.sleep(14)
+    await asyncio.sleep(17)
     back = datetime.now(UTC)
     stage.come_back()
     for job, state in ((ends, JobState.DONE), (fails, JobState.FAILED), (runs_long, JobState.TIMED_OUT)):

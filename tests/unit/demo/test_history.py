@@ -203,7 +203,7 @@ def test_urgent_jobs_needed_interventions(past: SimulatedRun, rows: GeneratedHis
     assert list(rows.interventions) == sorted(rows.interventions, key=lambda one: one.at)
     for one in rows.interventions:
         assert past.end - 7 * DAY < one.at <= past.end
-        job = rows.jobs[int(one.job.removeprefix("past-")) - 1]
+        job = rows.jobs[int(one.job.removeprefix("p")) - 1]
         assert job.kind.cluster == one.cluster
         assert any(attempt.ended == one.at for attempt in job.attempts), "the job's own attempts agree"
 

@@ -234,8 +234,8 @@ async def test_each_attempt_is_read_from_its_own_engine_job(bench: Bench) -> Non
     assert [await _words(reader, told, n) for n in (1, 2, 3, None)] == [
         ["1", "0", "older", "1"],
         ["1", "0", "older", "2"],
-        ["1", "0", current, "1"],
-        ["1", "0", current, "1"],
+        ["1", "2", current, "1"],
+        ["1", "2", current, "1"],
     ]
     with pytest.raises(PermanentError, match="no attempt 4"):
         await reader.read(told, 4, 0, 10)

@@ -17,7 +17,7 @@ from fairway.model.access import Role
 from fairway.model.job import EngineId, JobState
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
-from fairway.views.jobs import reason_text, timeline
+from fairway.views.jobs import ending_text, reason_text, timeline
 from fairway.views.queue import alternative_lines, queue_lines
 from fairway.views.why import build_why, pool_option, smaller_option
 from fairway.wire import jobs as wire
@@ -290,3 +290,20 @@ def test_what_was_sent_comes_before_what_started() -> None:
     late = wire.Event(at=at + timedelta(seconds=40), kind="sent", by="", text="17")
     seen = job("waiting", attempts=[ended], events=[late], submitted_at=at - timedelta(seconds=5))
     assert [entry.what for entry in timeline(seen)] == ["submitted", "sent", "started", "preempted"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "other", "said"),
+    [
+        ("done", {"exit_code": 0}, "finished"),
+        ("failed", {"exit_code": 2}, "failed, exit code 2"),
+        ("timed-out", {"signal": 15}, "timed out, signal 15"),
+        ("preempted", {"reason": "Preempted by a job: x"}, "preempted by a job: x"),
+        ("preempted", {"reason": "Preempted by a job", "signal": 15}, "preempted, signal 15: by a job"),
+        ("requeued", {"reason": "node drained"}, "requeued: node drained"),
+        (None, {}, ""),
+    ],
+)
+def test_how_an_attempt_ended(ending: str | None, other: dict[str, Any], said: str) -> None:
+    plain = job("running").attempts[0].model_dump() | {"ending": ending, "exit_code": None, "signal": None}
+    assert ending_text(wire.Attempt.model_validate(plain | other)) == said

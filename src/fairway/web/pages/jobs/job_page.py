@@ -176,6 +176,8 @@ async def _job_values(
         ]
         + ([_action_values("keep", row)] if changes and views.idle_step(job) is not None else []),
         "clean": clean,
+        "ending_text": views.ending_text,
+        "state_words": views.STATE_WORDS,
     }
 
 
