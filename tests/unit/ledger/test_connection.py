@@ -82,3 +82,16 @@ def test_a_bad_port_is_a_bad_url() -> None:
         Connections("postgresql://u:hunter2@h:port/db", ConnectionLimits())
     assert caught.value.code == "LedgerUrlInvalid"
     assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+async def test_a_statement_is_planned_for_its_values_however_often_it_runs(ledger: Ledger) -> None:
+    """A generic plan does not know whether a name begins one job or a million."""
+    query = text("SELECT id FROM job WHERE name >= :first AND name < :last")
+    async with ledger._connections.single() as connection:
+        for _ in range(20):
+            await connection.execute(query, {"first": "a", "last": "b"})
+        plans = await connection.execute(
+            text("SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement ~ 'name >='")
+        )
+        ((generic, custom),) = plans.all()
+    assert generic == 0 and custom > 5

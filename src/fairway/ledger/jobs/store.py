@@ -159,6 +159,19 @@ _PROBES: Final = """
     ORDER BY rest.id {order} LIMIT :limit
 """
 
+# The ids of classes and states from the indexes alone, at most :window of each, before arrays are looked at.
+_OF_CLASSES: Final = """
+    SELECT near.id FROM (SELECT id FROM job_class WHERE {of_class}) AS classes (class)
+    CROSS JOIN unnest(CAST(:states AS text[])) AS states (state)
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM job
+        WHERE job.class = classes.class AND job.state = states.state COLLATE "C"
+            AND job.id < :high AND job.id >= :low
+        ORDER BY job.id {order} LIMIT :window
+    ) AS near
+    ORDER BY near.id {order} LIMIT :window
+"""
+
 # The first task that matches represents its array; seldom are the tasks of an array of several classes. The
 # nearest earlier match is read backwards from the task, so that all tasks together read the array once. Only
 # job_array_idx has this order, and CASE keeps the planner from indexes of class or state: it would read and
@@ -455,7 +468,28 @@ class _JobQuery:
                 return found
         if named:
             return await self._by_ids(self._named())
+        return await self._by_class(of_class, more)
+
+    async def _by_class(self, of_class: str, more: str) -> list[AnyRow]:
+        """Read from the index of classes: the ids of a long page first, since probes check every array."""
+        if self._limit > FEW_PROBES and (many := await self._many_of_classes(of_class, more)) is not None:
+            return many
         return await self._by_ids(_PROBES.format(of_class=of_class, more=more, **asdict(self._direction)))
+
+    async def _many_of_classes(self, of_class: str, more: str) -> list[AnyRow] | None:
+        """Read a long page. Returns None if too few of the ids that were read represent their arrays."""
+        order, window = self._direction.order, 4 * self._limit
+        ids = [
+            row.id
+            for row in await self._rows(_OF_CLASSES.format(of_class=of_class, order=order), window=window)
+        ]
+        near = f"(SELECT * FROM job WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id {order} OFFSET 0)"  # noqa: S608
+        query = (
+            self._columns.replace("FROM job ", f"FROM {near} AS job ")
+            + f" WHERE true{more} ORDER BY job.id {order} LIMIT :limit"
+        )
+        found = await self._rows(query, ids=ids)
+        return found if len(found) == self._limit or len(ids) < window else None
 
     async def _containing(self, low: int, high: int) -> list[AnyRow]:
         """Scan the nearest jobs for a substring of their names."""

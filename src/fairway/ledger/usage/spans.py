@@ -34,8 +34,6 @@ SETTINGS: Final = (
     # Sums of a large month are faster in memory, and too short for compilation to pay.
     "SET LOCAL work_mem = '64MB'",
     "SET LOCAL jit = off",
-    # A generic plan expects every window to be short, and reads a month by its key, row by row.
-    "SET LOCAL plan_cache_mode = force_custom_plan",
 )
 
 SLOTS: Final = """

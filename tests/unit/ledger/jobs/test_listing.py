@@ -279,6 +279,28 @@ async def test_a_bounded_number_of_jobs_is_sorted(filled: Ledger, monkeypatch: p
     assert [row.id for row in oldest] == [row.id for row in rows[::-1][:10]]
 
 
+@pytest.mark.parametrize("most", [1, 2, 5, 30])
+async def test_long_pages_of_a_class_are_the_newest_of_it(
+    filled: Ledger, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Also where the newest ids are tasks of few arrays, so that more have to be read."""
+    monkeypatch.setattr(store, "MAX_SORTED", most)
+    monkeypatch.setattr(store, "FEW_PROBES", 0)
+    monkeypatch.setattr(store, "NEWEST", 0)
+    rows = await all_rows(filled)
+    for which in (
+        JobFilter(team="research", once_an_array=True),
+        JobFilter(user="ann", once_an_array=True, states=(JobState.DONE, JobState.RUNNING)),
+        JobFilter(team="product", submitted_after=NOW - timedelta(minutes=200)),
+    ):
+        wanted = once([r for r in rows if passes(r, which)], which) if which.once_an_array else None
+        wanted = wanted if wanted is not None else [r for r in rows if passes(r, which)]
+        for descending in (True, False):
+            found = await filled.jobs.sorted_page(which, JobSort(JobSortKey.SUBMITTED, descending))
+            newest = wanted[:most] if descending else wanted[::-1][:most]
+            assert {row.id for row in found} == {row.id for row in newest}, which
+
+
 async def test_open_jobs_are_counted_by_state_with_every_filter(filled: Ledger) -> None:
     rows = await all_rows(filled)
     for which, search in (
