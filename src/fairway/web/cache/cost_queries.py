@@ -72,6 +72,12 @@ class CachedCostQueries(CostQueries):
         read = partial(super().waste_by_day, caller, request)
         return await self._shared(caller, ("waste by day", request), read)
 
+    async def statements(self, caller: Token, month: str, team: str | None) -> wire.Statements:
+        """Return the cached result of `CostQueries.statements`; a month that was closed since is read again."""
+        closed = frozenset(month.month for month in await self._ledger.months.all())
+        read = partial(super().statements, caller, month, team)
+        return await self._shared(caller, ("statements", month, team, closed), read)
+
     async def _shared(self, caller: Token, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         fleet = await self.fleet()
         # A fleet is parsed once for each revision: another revision is another object.

@@ -74,3 +74,15 @@ async def test_old_answers_are_read_anew_and_few_are_kept(
         await costs.usage(root, CostRequest("2026-10", (Label.TEAM,), max_rows=number + 1))
     assert costs._cache is not None
     assert len(costs._cache[1]) == cost_queries.MAX_RESULTS
+
+
+async def test_statements_are_shared_until_the_month_is_closed(costs: CachedCostQueries) -> None:
+    root = person("root", Role.ADMIN)
+    first = await costs.statements(root, "2026-10", None)
+    assert await costs.statements(person("finance", Role.VIEWER), "2026-10", None) is first
+    assert await costs.statements(root, "2026-10", "nlp") is not first
+    hers = await costs.statements(person("alice", Role.MEMBER), "2026-10", None)
+    assert {statement.team for statement in hers.statements} == {"nlp"}
+    await costs.close(root, "2026-10")
+    again = await costs.statements(root, "2026-10", None)
+    assert first.closed_at is None and again.closed_at is not None
