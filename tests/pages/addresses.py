@@ -21,6 +21,8 @@ def _job(state: str, *, own: bool = False, others: bool = False) -> Callable[[Se
         found = [
             job for job in found if not (own and job["native"]) and not (others and job["user"] == "alice")
         ]
+        if state == "waiting":  # one that does not start while it is looked at
+            return f"/jobs/{max(found, key=lambda job: job['devices'])['id']}"
         return f"/jobs/{max(found, key=lambda job: (min(job['attempt_count'], 4), job['gpus']))['id']}"
 
     return address

@@ -33,16 +33,16 @@ _CELL: Final = (
 _CAPTION: Final = "caption-side:top;text-align:left;padding:0 0 4px;color:inherit"
 _NUMBER: Final = _CELL.replace("text-align:left", "text-align:right")
 
-Record = dict[str, Any]
+TableRow = dict[str, Any]
 
 
-def record(model: BaseModel) -> Record:
+def record(model: BaseModel) -> TableRow:
     """Flatten a model: a model or mapping inside it gets its name as a prefix; lists of models are left out.
 
     Fields that are not in the repr are left out, too. `cost` of a job becomes `cost_amount` and
     `cost_currency`; amounts become floats.
     """
-    found: Record = {}
+    found: TableRow = {}
     for name, value in model:
         if not type(model).model_fields[name].repr:
             continue  # a secret
@@ -58,7 +58,7 @@ def record(model: BaseModel) -> Record:
     return found
 
 
-def data_frame(records: Sequence[Record]) -> Any:
+def data_frame(records: Sequence[TableRow]) -> Any:
     """Build a data frame with polars, or with pandas if only that is installed."""
     columns = dict.fromkeys(name for one in records for name in one)
     data = {name: [one.get(name) for one in records] for name in columns}
@@ -71,7 +71,7 @@ def data_frame(records: Sequence[Record]) -> Any:
     )
 
 
-def text_table(records: Sequence[Record], columns: Sequence[str] = (), more: str = "") -> str:
+def text_table(records: Sequence[TableRow], columns: Sequence[str] = (), more: str = "") -> str:
     """Format records as an aligned table, in the order of `columns`."""
     names = list(columns) or _columns(records)
     cells = [[name.upper().replace("_", " ") for name in names]]
@@ -89,7 +89,7 @@ def text_table(records: Sequence[Record], columns: Sequence[str] = (), more: str
 
 
 def html_table(
-    records: Sequence[Record], columns: Sequence[str] = (), more: str = "", title: str = ""
+    records: Sequence[TableRow], columns: Sequence[str] = (), more: str = "", title: str = ""
 ) -> str:
     """Format records as an HTML table, in the order of `columns`; `title` is its caption."""
     names = list(columns) or _columns(records)
@@ -111,7 +111,7 @@ def html_table(
     )
 
 
-def html_fields(fields: Record) -> str:
+def html_fields(fields: TableRow) -> str:
     """Format one record as an HTML table with a row for each field that has a value."""
     rows = [
         {"field": name.replace("_", " "), "value": _cell(value)}
@@ -121,13 +121,13 @@ def html_fields(fields: Record) -> str:
     return html_table(rows, ("field", "value"))
 
 
-def _columns(records: Sequence[Record]) -> list[str]:
+def _columns(records: Sequence[TableRow]) -> list[str]:
     """Return the columns in which some record has a value."""
     names = dict.fromkeys(name for one in records for name in one)
     return [name for name in names if any(one.get(name) not in (None, "") for one in records)]
 
 
-def _numeric(records: Sequence[Record], names: Iterable[str]) -> set[str]:
+def _numeric(records: Sequence[TableRow], names: Iterable[str]) -> set[str]:
     """Return the columns whose values are all numbers."""
     found = set()
     for name in names:
