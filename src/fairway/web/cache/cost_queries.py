@@ -73,7 +73,7 @@ class CachedCostQueries(CostQueries):
         return await self._shared(caller, ("waste by day", request), read)
 
     async def statements(self, caller: Token, month: str, team: str | None) -> wire.Statements:
-        """Return the cached result of `CostQueries.statements`; a month that was closed since is read again."""
+        """Return the cached result of `CostQueries.statements`, unless a month was closed since."""
         closed = frozenset(month.month for month in await self._ledger.months.all())
         read = partial(super().statements, caller, month, team)
         return await self._shared(caller, ("statements", month, team, closed), read)
