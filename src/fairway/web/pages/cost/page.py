@@ -53,10 +53,10 @@ _ATTACHED: Final = 'attachment; filename="{name}"'
 
 def add_cost_pages(site: PageContext, plots: Plots) -> None:
     """Add the Cost page, its exports, and the monthly statements."""
-    add_cost_page(site, CachedCostQueries(site.ledger, site.fleets), plots)
-    costs = CostQueries(site.ledger, site.fleets)
-    add_cost_files(site, costs)
-    add_month_pages(site, costs)
+    cached, exact = CachedCostQueries(site.ledger, site.fleets), CostQueries(site.ledger, site.fleets)
+    add_cost_page(site, cached, plots)
+    add_cost_files(site, exact)
+    add_month_pages(site, cached, exact)
 
 
 def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
@@ -126,15 +126,15 @@ def add_cost_files(site: PageContext, costs: CostQueries) -> None:
         return StreamingResponse(pieces, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def add_month_pages(site: PageContext, costs: CostQueries) -> None:
-    """Add the pages of monthly statements."""
+def add_month_pages(site: PageContext, cached: CostQueries, exact: CostQueries) -> None:
+    """Add the pages of monthly statements, and their export, which is always computed anew."""
     app, pages = site.app, site.pages
 
     @app.get("/cost/months/{month}", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_month(request: Request, month: str) -> Response:
         """Show the statements of a month; a closed month as it was closed."""
         team = request.query_params.get("team") or None
-        found = await costs.statements(caller_of(request), _valid_month(month), team)
+        found = await cached.statements(caller_of(request), _valid_month(month), team)
         before, after = month_beside(month)
         values = {"found": found, "before": before, "after": after, "team": team, "KIND_WORDS": KIND_WORDS}
         return pages.show(request, "cost-month.html", values)
@@ -143,7 +143,7 @@ def add_month_pages(site: PageContext, costs: CostQueries) -> None:
     async def export_statements(request: Request, month: str) -> Response:
         """Export every line of every statement as CSV."""
         team = request.query_params.get("team") or None
-        found = await costs.statements(caller_of(request), _valid_month(month), team)
+        found = await exact.statements(caller_of(request), _valid_month(month), team)
         name = f"statements-{found.month}.csv"
         return _file(csv_text(statement_records(found)), "text/csv; charset=utf-8", name)
 
