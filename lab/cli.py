@@ -30,6 +30,7 @@ EXAMPLES = """
   python -m lab run slurm-26 sinfo
   python -m lab run slurm-26 --as alice sbatch --wrap 'sleep 5'
   python -m lab up kubernetes --real-nodes 1
+  python -m lab up kubernetes --name kinds --with jobset,lws,trainer,kuberay
   eval "$(python -m lab env kubernetes)"
   python -m lab kill slurm-26 gpu001; python -m lab up slurm --name slurm-26
   python -m lab down --all
@@ -49,6 +50,9 @@ def lab() -> None:
 @click.option("--nodes", type=click.IntRange(1, 5000), help="How many GPU nodes.")
 @click.option("--spot-nodes", type=click.IntRange(0, 50), help="How many nodes of spot capacity.")
 @click.option(
+    "--dra-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes whose GPUs pods claim."
+)
+@click.option(
     "--real-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes that run real pods."
 )
 @click.option("--gpus", type=click.IntRange(1, 64), help="Kubernetes and gpus: how many GPUs a node has.")
@@ -64,6 +68,9 @@ def lab() -> None:
     type=click.File(),
     help="Kubernetes: a file whose top-level keys replace Kueue's configuration.",
 )
+@click.option(
+    "--with", "operators", help="Kubernetes: operators, as jobset,lws,trainer,kuberay; kept for good."
+)
 def up(
     kind: str,
     *,
@@ -71,6 +78,7 @@ def up(
     version: str | None,
     nodes: int | None,
     spot_nodes: int | None,
+    dra_nodes: int | None,
     real_nodes: int | None,
     gpus: int | None,
     mig_nodes: int | None,
@@ -81,11 +89,13 @@ def up(
     no_hpc_job: bool | None,
     site: str | None,
     kueue: TextIO | None,
+    operators: str | None,
 ) -> None:
     """Bring an instance up, or heal the daemons of one that is up."""
     options = {
         "nodes": nodes,
         "spot_nodes": spot_nodes,
+        "dra_nodes": dra_nodes,
         "real_nodes": real_nodes,
         "gpus": gpus,
         "mig_nodes": mig_nodes,
@@ -94,6 +104,7 @@ def up(
         "lower_hostname": lower_hostname,
         "pods": pods,
         "no_hpc_job": no_hpc_job,
+        **_operators(kind, operators),
     }
     instance = obtain(
         kind, name, version, {what: int(count) for what, count in options.items() if count is not None}
@@ -114,6 +125,16 @@ def up(
         )  # a password is for `env`, not for logs
         _say(f"{instance.name} is up: {instance.kind} {instance.version}, {url}")
         _say(f"  python -m lab env {instance.name}")
+
+
+def _operators(kind: str, wanted: str | None) -> dict[str, int]:
+    if not wanted:
+        return {}
+    if kind != "kubernetes":
+        raise LabError(f"{kind} takes no --with")
+    from lab.kubernetes.operators import chosen
+
+    return dict.fromkeys(chosen(wanted.split(",")), 1)
 
 
 def _keep_kueue(instance: Instance, text: str) -> None:
@@ -140,6 +161,7 @@ def build() -> None:
 
     def compiled() -> None:
         builds.control_builds()
+        builds.operator_builds()
         builds.node_builds()
         helm.program()
 

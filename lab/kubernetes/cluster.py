@@ -16,12 +16,13 @@ import yaml
 from lab import apt, versions
 from lab.errors import LabError
 from lab.kinds import Command
-from lab.kubernetes import access, control_plane, etcd, kueue, kwok
+from lab.kubernetes import access, control_plane, dra, etcd, kueue, kwok
 from lab.kubernetes.api import NOT_NOW, Api, Json
-from lab.kubernetes.builds import control_builds
+from lab.kubernetes.builds import control_builds, operator_build
 from lab.kubernetes.control_plane import LOOPBACK, ControlPorts
 from lab.kubernetes.kueue import KueuePorts
 from lab.kubernetes.nodes import RealNodes
+from lab.kubernetes.operators import OPERATORS, PORTS, Running
 from lab.kubernetes.pki import ADMIN, FAIRWAY, PEOPLE, TESTERS, Pki
 from lab.kubernetes.site import Site
 from lab.progress import step
@@ -79,7 +80,14 @@ class Cluster:
     def daemons(self) -> Sequence[str]:
         """What runs beside real nodes."""
         without = self.site is not None and self.site.kueue is None
-        return [daemon for daemon in CONTROL if not (without and daemon == "kueue")]
+        control = [daemon for daemon in CONTROL if not (without and daemon == "kueue")]
+        return [*control, *self.operators]
+
+    @property
+    def operators(self) -> list[str]:
+        """Those it was given by `--with` or by its site, in the order in which they start."""
+        of_site = self.site.operators if self.site else ()
+        return [name for name in OPERATORS if self.instance.options.get(name) or name in of_site]
 
     # what tests do to it
 
@@ -113,6 +121,8 @@ class Cluster:
         apt.require("openssl", "openssl")
         self._reserve()
         control_builds()
+        for operator in self.operators:
+            operator_build(OPERATORS[operator])
         if self.instance.options["real_nodes"]:
             self.nodes.build()
         self.pki.make()
@@ -120,6 +130,9 @@ class Cluster:
         with step(f"{self.instance.name}: control plane"):
             for daemon in CONTROL[:4]:
                 self.start(daemon)
+        if self.operators:  # before Kueue, which finds their kinds at once then
+            with step(f"{self.instance.name}: kinds of {', '.join(self.operators)}"):
+                self._define_operators()
         with step(f"{self.instance.name}: Kueue and KWOK"):
             if "kueue" in self.daemons:
                 self.start("kueue")
@@ -127,7 +140,12 @@ class Cluster:
                 if "kueue" in self.daemons or wanted["metadata"].get("namespace") != kueue.NAMESPACE:
                     self.api.apply(wanted)
             self.start("kwok")
+        for operator in self.operators:
+            with step(f"{self.instance.name}: {operator} {OPERATORS[operator].version}"):
+                self.start(operator)
         self._keep_kwok_nodes()
+        for wanted in dra.objects(self.instance.options.get("dra_nodes", 0), self.instance.options["gpus"]):
+            self.api.apply(wanted)
         self.nodes.up()
         self._set_up_site()
 
@@ -141,17 +159,23 @@ class Cluster:
                 if "namespace" in wanted["metadata"]:  # its service account comes a moment after it
                     account = f"/api/v1/namespaces/{wanted['metadata']['namespace']}/serviceaccounts/default"
                     wait_until(partial(_exists, api, account), 30, f"there is no {account}")
+                for owner in wanted["metadata"].get("ownerReferences", ()):
+                    owner["uid"] = _uid(api, owner, wanted)
                 api.apply(wanted)
+                if wanted["kind"] == "CustomResourceDefinition":
+                    wait_until(partial(_serves, api, wanted), 30, f"no {wanted['metadata']['name']} appear")
         done.touch()
 
     def _reserve(self) -> None:
         real = self.instance.options["real_nodes"]
-        self.instance.reserve(**dict.fromkeys(SINGLE_PORTS, 1), **({"kubelets": real} if real else {}))
+        counts = dict.fromkeys(SINGLE_PORTS, 1) | dict.fromkeys(self.operators, PORTS)
+        self.instance.reserve(**counts, **({"kubelets": real} if real else {}))
 
     def _keep_kwok_nodes(self) -> None:
         options = self.instance.options
         if self.site is None:
             wanted = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
+            wanted += dra.nodes(options.get("dra_nodes", 0))
         else:
             wanted = self.site.nodes
         names = {node["metadata"]["name"] for node in wanted}
@@ -182,6 +206,8 @@ class Cluster:
         }
         if daemon in starters:
             starters[daemon]()
+        elif daemon in OPERATORS:
+            self._start_operator(daemon)
         else:
             self.nodes.start(daemon)
 
@@ -206,11 +232,17 @@ class Cluster:
             probe=port("probe"),
         )
 
-    def _serve(self, daemon: str, command: Sequence[str], serves: Callable[[], bool]) -> None:
+    def _serve(
+        self,
+        daemon: str,
+        command: Sequence[str],
+        serves: Callable[[], bool],
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         # Nothing of the caller's environment: a proxy set there would take what is meant for loopback.
         # Garbage took 58 of the 120 s of CPU that the API server used in a test run: collect it less often.
         path = os.environ.get("PATH", os.defpath)
-        env = {"PATH": path, "HOME": str(self.instance.folder), "GOGC": "400"}
+        env = {"PATH": path, "HOME": str(self.instance.folder), "GOGC": "400", **(more or {})}
         self.instance.launch(daemon, command, env=env)
         wait_until(
             lambda: self._alive(daemon) and serves(),
@@ -265,7 +297,7 @@ class Cluster:
             command = []  # not launched: it runs
         # It calls itself ready before its visibility server runs; if the API server goes away then, it ends.
         visibility = Api(LOOPBACK, ports.visibility, api.tls, token=None)
-        self._serve("kueue", command, lambda: _kueue_ready(ports.probe) and visibility.ready())
+        self._serve("kueue", command, lambda: _probed(ports.probe) and visibility.ready())
         for wanted in kueue.webhooks(build / "manifests", ports, self.pki):
             api.apply(wanted)
 
@@ -274,8 +306,8 @@ class Cluster:
         return self.instance.folder / "kueue-root"
 
     def _kueue_config(self) -> Json:
-        of_site = self.site.kueue or {} if self.site else {}
-        return kueue.configuration(self._kueue_ports, {**of_site, **kueue.extra_of(self.instance.folder)})
+        own = kueue.OWN if self.site is None else self.site.kueue or {}
+        return kueue.configuration(self._kueue_ports, {**own, **kueue.extra_of(self.instance.folder)})
 
     def _end_outdated_kueue(self) -> None:
         """After `up --kueue FILE` on a running cluster, Kueue must start anew to read it."""
@@ -290,6 +322,31 @@ class Cluster:
         command = kwok.command(build / "kwok", port, self.pki, config)
         self._serve("kwok", command, lambda: listening(port))
 
+    def _operator(self, name: str) -> Running:
+        return Running(
+            operator=OPERATORS[name],
+            build=operator_build(OPERATORS[name]),
+            folder=self.instance.folder / "operators" / name,
+            ports=self.instance.rows[name],
+            pki=self.pki,
+        )
+
+    def _define_operators(self) -> None:
+        api = self.api
+        wanted = [one for name in self.operators for one in self._operator(name).definitions]
+        missing = [one for one in wanted if not _serves(api, one)]
+        api.each(api.apply, missing)
+        for one in missing:
+            what = f"the API server does not serve {one['metadata']['name']}"
+            wait_until(partial(_serves, api, one), START_SECONDS, what)
+
+    def _start_operator(self, name: str) -> None:
+        running = self._operator(name)
+        command = [] if self.instance.daemon(name) else running.prepare()  # not launched if it runs
+        self._serve(name, command, partial(_operator_ready, running), running.env)
+        for wanted in (*running.webhooks(), *running.objects()):
+            self.api.apply(wanted)
+
     # how it ends
 
     def down(self) -> None:
@@ -297,7 +354,7 @@ class Cluster:
         if not self.instance.rows:  # its ports are the first thing an `up` takes
             return
         self.nodes.down()
-        self.instance.end("kwok", "kueue", "kube-scheduler", "kube-controller-manager")
+        self.instance.end("kwok", "kueue", *self.operators, "kube-scheduler", "kube-controller-manager")
         self.instance.end("kube-apiserver")
         self.instance.end("etcd")
 
@@ -318,6 +375,20 @@ def _knows_kueue(api: Api) -> bool:
         return False
 
 
+def _serves(api: Api, definition: Json) -> bool:
+    """Whether the API server knows the kind of a CustomResourceDefinition."""
+    spec = definition["spec"]
+    return _exists(
+        api, f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
+    )
+
+
+def _uid(api: Api, owner: Json, owned: Json) -> str:
+    """The uid of an owner in the same namespace; no file can know it."""
+    where = {"name": owner["name"], "namespace": owned["metadata"]["namespace"]}
+    return str(api.get(api.path_of({**owner, "metadata": where}))["metadata"]["uid"])
+
+
 def _exists(api: Api, path: str) -> bool:
     try:
         return bool(api.get(path))
@@ -325,7 +396,12 @@ def _exists(api: Api, path: str) -> bool:
         return False
 
 
-def _kueue_ready(port: int) -> bool:
+def _operator_ready(running: Running) -> bool:
+    webhooks = not running.operator.webhooks or listening(running.webhook_port)
+    return webhooks and _probed(running.probe_port)
+
+
+def _probed(port: int) -> bool:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
     try:
         connection.request("GET", "/readyz")
@@ -340,7 +416,14 @@ class Kubernetes:
     """The kind `kubernetes`."""
 
     versions = (versions.KUBERNETES.lstrip("v"),)
-    options: Mapping[str, int] = {"nodes": 4, "real_nodes": 0, "gpus": 8, "spot_nodes": 0}
+    options: Mapping[str, int] = {
+        "nodes": 4,
+        "real_nodes": 0,
+        "gpus": 8,
+        "spot_nodes": 0,
+        "dra_nodes": 0,
+        **dict.fromkeys(OPERATORS, 0),
+    }
     variables: Mapping[str, str] = {
         "url": "KUBERNETES_URL",
         "kubeconfig": "KUBECONFIG",

@@ -37,6 +37,52 @@ KINDS = frozenset(
 API_ROOT = "/apis/kueue.x-k8s.io/v1beta2"
 
 
+# What Kueue must be told for Fairway, and nothing else: the lab's own, where no site has another.
+OWN: Json = {
+    "integrations": {
+        "frameworks": [  # one whose kinds are not installed costs nothing
+            "batch/job",
+            "pod",
+            "deployment",
+            "statefulset",
+            "jobset.x-k8s.io/jobset",
+            "leaderworkerset.x-k8s.io/leaderworkerset",
+            "ray.io/rayjob",
+            "ray.io/raycluster",
+            "ray.io/rayservice",
+            "trainer.kubeflow.org/trainjob",
+            "kubeflow.org/mpijob",
+            "kubeflow.org/pytorchjob",
+            "workload.codeflare.dev/appwrapper",
+        ]
+    },
+    "resources": {
+        # Only GPUs have quota, and every GPU must have some.
+        "excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", "hugepages-"],
+        "deviceClassMappings": [
+            {"name": "gpu.example.com/gpu", "deviceClassNames": ["gpu.example.com"]},
+            {"name": "mig-3g-40gb.example.com/gpu", "deviceClassNames": ["mig-3g-40gb.example.com"]},
+            {"name": "mig-1g-10gb.example.com/gpu", "deviceClassNames": ["mig-1g-10gb.example.com"]},
+            {
+                "name": "gpu.example.com/memory",
+                "deviceClassNames": ["mig.example.com"],
+                "sources": [
+                    {
+                        "counter": {
+                            "name": "memory",
+                            "driver": "gpu.example.com",
+                            "deviceSelector": {
+                                "cel": {"expression": "device.attributes['gpu.example.com'].model == 'A100'"}
+                            },
+                        }
+                    }
+                ],
+            },
+        ],
+    },
+    "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
+}
+
 CONFIG = "kueue.yaml"  # in its root folder
 EXTRA = "kueue-extra.yaml"  # in the instance's folder: top-level keys that replace the lab's own
 
@@ -49,8 +95,8 @@ class KueuePorts:
     probe: int
 
 
-def configuration(ports: KueuePorts, extra: Mapping[str, Any]) -> Json:
-    """The lab's Kueue, with whole top-level keys replaced by `extra`."""
+def configuration(ports: KueuePorts, chosen: Mapping[str, Any]) -> Json:
+    """Where the lab's Kueue listens, and what was chosen for it."""
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -70,11 +116,7 @@ def configuration(ports: KueuePorts, extra: Mapping[str, Any]) -> Json:
                 "ClusterQueue.kueue.x-k8s.io": 5,
             }
         },
-        "integrations": {"frameworks": ["batch/job"]},
-        # A Job may ask for cpu and memory although only GPUs have quota.
-        "resources": {"quotaCheckStrategy": "IgnoreUndeclared"},
-        "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
-        **extra,
+        **chosen,
     }
 
 

@@ -68,8 +68,39 @@ def _stages(folder: Path) -> Iterator[Json]:
         if stage["metadata"]["name"] == "pod-complete":
             length = {"expressionFrom": f'.metadata.annotations["{RUN_FOR}"] // {_variable(RUN_FOR_ENV)}'}
             stage["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": length}
-            stage["spec"]["next"]["statusTemplate"] = _with_exit_code(stage["spec"]["next"]["statusTemplate"])
+            template = stage["spec"]["next"]["statusTemplate"]
+            stage["spec"]["next"]["statusTemplate"] = _with_exit_code(template)
+            yield _stopping(template)
+        if stage["metadata"]["name"] == "pod-delete":
+            stage["spec"]["selector"]["matchExpressions"].append({**_QUEUED_POD, "operator": "NotIn"})
         yield stage
+
+
+_QUEUED_POD: Json = {"key": ".metadata.finalizers.[]", "values": ["kueue.x-k8s.io/managed"]}
+
+
+def _stopping(template: str) -> Json:
+    """How a kubelet ends a pod that stays, once deleted, for Kueue's finalizer: its containers end first."""
+    template = template.replace("phase: Succeeded", "phase: Failed").replace("exitCode: 0", "exitCode: 143")
+    conditions: list[Json] = [
+        {"key": ".metadata.deletionTimestamp", "operator": "Exists"},
+        {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+        {**_QUEUED_POD, "operator": "In"},
+    ]
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Stage",
+        "metadata": {"name": "pod-stop"},
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "selector": {"matchExpressions": conditions},
+            "next": {
+                "statusTemplate": template.replace("reason: Completed", "reason: Error").replace(
+                    "startedAt: {{ $now | Quote }}", "startedAt: {{ $root.status.startTime | Quote }}"
+                )
+            },
+        },
+    }
 
 
 def _variable(name: str) -> str:
@@ -108,6 +139,11 @@ def spot_node(number: int, gpus: int) -> Json:
     """Capacity that may vanish. Without a product label it stays out of pools that select by product."""
     node = _node(f"spot-{number:04d}", number, SPOT_LABEL, {"nvidia.com/gpu": str(gpus)})
     return {**node, "spec": {"taints": [SPOT_TAINT]}}
+
+
+def whole_node(name: str, number: int, labels: dict[str, str]) -> Json:
+    """A node of the lab without devices of its own."""
+    return _node(name, number, labels, {})
 
 
 def site_node(name: str, row: Json) -> Json:

@@ -36,6 +36,12 @@ class Site:
         return dict(yaml.safe_load(file.read_text())) if file.exists() else None
 
     @property
+    def operators(self) -> list[str]:
+        """Those it has, as `--with` names them."""
+        file = SITES / self.name / "operators.yaml"
+        return list(yaml.safe_load(file.read_text())) if file.exists() else []
+
+    @property
     def nodes(self) -> list[Json]:
         """Its nodes, for KWOK to play."""
         return [

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.policy import admission_policies, restore, translate, write
+from fairway.engines.kubernetes.policy import admission_policies, pod_policies, restore, translate, write
+from fairway.engines.kubernetes.policy.admission_policies import AdmissionFacts
 from fairway.model.fleet import ExistingWorkloads, Fleet, KubernetesConnection
 from fairway.policy import leave
 from tests.lab.driving import up
@@ -41,15 +42,29 @@ PLAYED = (
 )
 
 
-def policies(old: str, new: str) -> Callable[..., Iterator[tuple[str, Any, Any]]]:
-    """The admission policies with other words in them."""
-    real = admission_policies.validating_policies
+Policy = tuple[str, Any, Any]
 
-    def changed(*args: Any, **options: Any) -> Iterator[tuple[str, Any, Any]]:
-        made = list(real(*args, **options))
-        assert any(old in json.dumps(policy) for _, policy, _ in made), old
-        for name, policy, binding in made:
-            yield name, json.loads(json.dumps(policy).replace(old, new)), binding
+
+def edit(made: Policy, old: str, new: str) -> Policy:
+    """An admission policy with other words in it."""
+    name, policy, binding = made
+    return name, json.loads(json.dumps(policy).replace(old, new)), binding
+
+
+def workloads(old: str, new: str) -> Callable[[AdmissionFacts], Policy]:
+    def changed(facts: AdmissionFacts) -> Policy:
+        made = admission_policies.workload_policy(facts)
+        assert old in json.dumps(made), old
+        return edit(made, old, new)
+
+    return changed
+
+
+def pods(old: str, new: str) -> Callable[[AdmissionFacts], Iterator[Policy]]:
+    def changed(facts: AdmissionFacts) -> Iterator[Policy]:
+        made = list(pod_policies.pod_policies(facts))
+        assert old in json.dumps(made), old
+        yield from (edit(policy, old, new) for policy in made)
 
     return changed
 
@@ -76,10 +91,12 @@ FAULTS: dict[str, Fault] = {
         translate, "annotation", lambda workloads: None
     ),
     "pods without GPUs are checked": lambda patch: patch.setattr(
-        translate, "validating_policies", policies("variables.gpus == 0 || request.", "request.")
+        translate, "pod_policies", pods("!variables.asks || variables.left || (variables.gate", "(false")
     ),
     "jobs without GPUs need a queue": lambda patch: patch.setattr(
-        translate, "validating_policies", policies("variables.gpus == 0 || (variables.queue != '')", "false")
+        translate,
+        "workload_policy",
+        workloads("!variables.asks || variables.child", "variables.child"),
     ),
     "a LocalQueue is changed in place (F3)": lambda patch: patch.setattr(
         write, "_is_made_anew", lambda kind, change: False

@@ -305,16 +305,21 @@ def test_quota(site: Site) -> None:
     assert "can never start as it is" in above.text
     site.why(site.native("vision", 16, {"type": "kwok"}), "NoNodeFits", "6, by nodes")
     site.clear()
-    # Kueue has quota for it, and our own ResourceQuota refuses its pod.
+    # Kueue has quota for it, and a ResourceQuota as ours, where it queues no pods, rejects its pod.
     site.run("capped", 4)
-    path = "/api/v1/namespaces/capped/resourcequotas/fairway-ceiling"
-    site.api.merge(path, {"spec": {"hard": {f"requests.{GPU}": "4"}}})
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "fairway-ceiling", "namespace": "capped"},
+        "spec": {"hard": {f"requests.{GPU}": "4"}},
+    }
+    site.api.apply(quota)
     try:
         refused = site.why(site.submit("capped", 4), "TeamAtCeiling", "8")
         assert "use 4 of 4 GPUs, and the next needs 4" in refused.text
         assert "exceeded quota: fairway-ceiling" in refused.engine
     finally:
-        site.api.merge(path, {"spec": {"hard": {f"requests.{GPU}": "8"}}})
+        site.api.delete("/api/v1/namespaces/capped/resourcequotas/fairway-ceiling")
 
 
 def test_queues_that_give_nothing(site: Site) -> None:
@@ -338,16 +343,10 @@ def test_queues_that_give_nothing(site: Site) -> None:
 
 
 def test_jobs_that_no_queue_has(site: Site) -> None:
-    """Rows 16 and 17: no queue, a child of another object, resource claims; and a quota of the site's own."""
+    """Rows 16 and 17: no queue, resource claims; and a quota of the site's own."""
     stray = site.why(site.native("default"), "NotQueued", "16")
     assert "in namespace default" in stray.text and "fairway get teams" in stray.hint
     site.clear()
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gang"}
-    configured = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gang"}}
-    made = site.api.call("POST", "/api/v1/namespaces/default/configmaps", configured)
-    owned = {"ownerReferences": [{**owner, "uid": made["metadata"]["uid"], "controller": True}]}
-    child = site.native("default", metadata=owned, suspend=True)
-    assert "ConfigMap/gang created this job" in site.why(child, "OwnerHoldsIt", "17, child").text
     site.api.call("POST", f"{DRA}/namespaces/vision/resourceclaimtemplates", CLAIM_TEMPLATE)
     with pytest.raises(ApiError, match="resource claims can hold GPUs that no queue counts"):
         site.native("vision", 0, pod=CLAIMS)  # the answer comes at once: it never waits

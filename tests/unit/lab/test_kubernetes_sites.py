@@ -8,8 +8,8 @@ from lab.errors import LabError
 from lab.kubernetes.site import Site, site_names
 
 
-def test_there_are_eight_sites_one_of_them_without_kueue() -> None:
-    assert len(site_names()) == 8
+def test_there_are_nine_sites_one_of_them_without_kueue() -> None:
+    assert len(site_names()) == 9
     assert [name for name in site_names() if Site(name).kueue is None] == ["plain"]
     with pytest.raises(LabError, match="no site nowhere"):
         Site("nowhere")
