@@ -60,7 +60,7 @@ test-at: venv  ## tests at another time, as AT="2026-12-01 00:02": no test may n
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
 	$(PY) -m lab up slurm --name slurm-24 --version 24.11 --spot-nodes 2
 	$(PY) -m lab up slurm --name slurm-26 --version 26.05 --spot-nodes 2
-	$(PY) -m lab up kubernetes --name kubernetes --real-nodes 1 --spot-nodes 2
+	$(PY) -m lab up kubernetes --name kubernetes --real-nodes 1 --spot-nodes 2 --with jobset,lws,trainer,kuberay
 	$(PY) -m lab up postgres --name postgres
 	$(PY) -m lab up prometheus --name prometheus
 	$(PY) -m lab status

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "live": "many open pages over a busy demo, against the same demo that nobody looks at",
     "mirror_slurm": "how soon a change of a job on Slurm is known, against a bare squeue",
     "mirror_kubernetes": "changes of jobs on Kueue through the mirror, against a bare watch of them",
+    "mirror_workloads": "changes of services and gangs through the mirror, against a bare watch of pods",
     "pages": "pages over a ledger of very many jobs, against the same questions in plain SQL",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",

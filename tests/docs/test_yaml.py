@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fairway.files import check_fleet, check_jobs
+from fairway.model.workload_kinds import workload_kind
 from fairway.settings import SETTINGS
 from tests.docs.reading import Block, blocks, pages
 
@@ -34,7 +35,7 @@ POOLS = {
         "slices": ["1g.10gb", "3g.40gb"],
     },
 }
-PARTS_OF_OTHERS = {"fairSharing", "resources", "credentials", "slice_prices"}
+PARTS_OF_OTHERS = {"fairSharing", "resources", "integrations", "credentials", "slice_prices"}
 """Checked where the whole is: Kueue's configuration in the lab, the others within a fleet file."""
 
 
@@ -56,7 +57,9 @@ def test_the_block_is_what_it_looks_like(block: Block, tmp_path: Path) -> None:
 
 
 def check(one: Any, block: Block, file: Path) -> None:
-    if one.get("kind") == "Job" and str(one.get("apiVersion", "")).startswith("fairway/"):
+    version, kind = str(one.get("apiVersion", "")), str(one.get("kind", ""))
+    is_workload = workload_kind(version, kind) is not None and "copied" not in block.title
+    if is_workload or (kind == "Job" and version.startswith("fairway/")):
         report = check_jobs(yaml.safe_dump(one), block.where)
         assert [fault for fault in report.faults if fault.severity == "error"] == [], block.where
     elif one.get("kind") == "Fleet" or set(one) <= SECTIONS:

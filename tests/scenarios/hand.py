@@ -49,7 +49,7 @@ class JobSeen:
     reason: str = ""
     """The engine's own words for why it waits or how it ended."""
     ending: bool = False
-    """Its processes are being ended: Slurm has given its quota back, but its devices are not free yet."""
+    """Its processes are being ended: its quota was given back, but its devices are not free yet."""
 
     @property
     def counted(self) -> int:

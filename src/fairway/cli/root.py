@@ -56,7 +56,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "schema": CommandEntry("Print the JSON Schema of fleet files or job files."),
     "server": CommandEntry("Run the Fairway server."),
     "session": CommandEntry("List and end sign-ins to the web pages."),
-    "submit": CommandEntry("Submit job files, #SBATCH scripts or Kubernetes Jobs.", "run"),
+    "submit": CommandEntry("Submit job files, #SBATCH scripts or Kubernetes manifests.", "run"),
     "token": CommandEntry("Create, list and revoke API tokens."),
     "top": CommandEntry("Show pools and jobs live."),
     "uncordon": CommandEntry("Reopen a node that Fairway cordoned for a broken GPU."),

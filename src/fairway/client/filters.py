@@ -22,6 +22,10 @@ class Filters(TypedDict, total=False):
     array: str | None
     """Any task of the array."""
     native: bool | None
+    kind: str | None
+    """A kind of workload on Kubernetes, such as `Deployment`, in any case; empty: jobs alone."""
+    service: bool | None
+    """Whether they run until somebody ends them."""
     since: datetime | None
     """Submitted then or later."""
     until: datetime | None
@@ -32,21 +36,25 @@ class Filters(TypedDict, total=False):
     """A part of the name or of the user, or the start of the id."""
 
 
-_TEXTS: Final = ("cluster", "team", "user", "pool", "name", "node", "array", "window", "search")
+_TEXTS: Final = ("cluster", "team", "user", "pool", "name", "node", "array", "kind", "window", "search")
 
 
 def job_params(filters: Filters, limit: int) -> list[tuple[str, str]]:
     """Return the query parameters of a list of jobs, `limit` on a page."""
-    native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
+    since, until = filters.get("since"), filters.get("until")
     params: list[tuple[str, object]] = [
         *((key, filters.get(key)) for key in _TEXTS),
         *(("state", str(state)) for state in filters.get("states", ())),
-        ("native", None if native is None else str(native).lower()),
+        *((key, _flag(filters.get(key))) for key in ("native", "service")),
         ("since", _zulu(since) if since else None),
         ("until", _zulu(until) if until else None),
         ("limit", limit),
     ]
     return [(key, str(value)) for key, value in params if value is not None]
+
+
+def _flag(value: object) -> str | None:
+    return None if value is None else str(value).lower()
 
 
 def _zulu(moment: datetime) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import CapacitySum, Span
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.gpu import GpuType, MigProfile, layouts
+from fairway.model.gpu import GpuType, MigProfile, layouts, replicas_of
 from fairway.model.names import PoolName, SliceName
 from fairway.model.price import PricePoint
 
@@ -55,8 +55,11 @@ def gpus_behind(gpu: GpuType, slices: Mapping[SliceName, int]) -> int:
     Slices unknown to the GPU type count as one GPU each. The search is exact for realistic nodes (GPUs cut in
     up to three different ways); for other mixtures it may return one GPU too many, never too few.
     """
-    counts_by_name = {name: n for name, n in slices.items() if n > 0 and gpu.profile(name) is not None}
-    unknown = sum(n for name, n in slices.items() if n > 0 and name not in counts_by_name)
+    shared = {name: replicas for name in slices if (replicas := replicas_of(name)) is not None}
+    by_sharing = sum(-(-slices[name] // replicas) for name, replicas in shared.items())
+    cut = {name: n for name, n in slices.items() if n > 0 and name not in shared}
+    counts_by_name = {name: n for name, n in cut.items() if gpu.profile(name) is not None}
+    unknown = by_sharing + sum(n for name, n in cut.items() if name not in counts_by_name)
     names = tuple(sorted(counts_by_name))
     return unknown + _fewest(gpu, names, tuple(counts_by_name[name] for name in names))
 

@@ -272,11 +272,18 @@ class Runs(Protocol):
         ...
 
     async def read_log(
-        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+        self,
+        order: Order,
+        engine_id: EngineId,
+        attempt: int,
+        offset: int,
+        limit: int,
+        node: int = 0,
+        replica: str = "",
     ) -> LogPart:
         """Read up to `limit` bytes of an attempt's log from `offset`.
 
-        Attempts count from 1 per engine job.
+        Attempts count from 1 per engine job. With `replica`, that pod's log, of a job with replicas.
         """
         ...
 

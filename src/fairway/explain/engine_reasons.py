@@ -134,6 +134,8 @@ _TOPOLOGY: Final = r"[Tt]opology .*fit"
 _KUEUE: Final = {
     r"maximum capacity": EngineReason("… > maximum capacity (8)", "AboveQuota"),
     r"insufficient (unused )?quota": EngineReason("insufficient unused quota …", "QuotaInUse"),
+    # Until Kueue tries it again.
+    r"Preempted to accommodate": EngineReason("Preempted to accommodate a workload …", "QuotaInUse"),
     r"borrowing limit": EngineReason("borrowing limit … exceeded", "TeamAtCeiling"),
     r"namespace doesn't match": EngineReason(
         "workload namespace doesn't match ClusterQueue selector", "NamespaceNotAllowed"
@@ -143,6 +145,9 @@ _KUEUE: Final = {
     _TOPOLOGY: EngineReason('topology "…" doesn\'t allow to fit …', "NotEnoughFree"),
     r"untolerated taint|doesn't match node affinity|does not support Topology|unavailable in ClusterQueue": (
         EngineReason("… doesn't match node affinity, untolerated taint …", "NoNodeFits")
+    ),
+    r"resource ?[cC]laims|ResourceClaimTemplate|DeviceClass": EngineReason(
+        "DeviceClass … is not mapped, … does not support use of resource claims", "ClaimNotCounted"
     ),
     r"LimitRange": EngineReason("resources didn't satisfy LimitRange constraints …", "NamespaceLimit"),
     r"[Aa]dmission (is gated|check)": EngineReason("Admission is gated by …", "AdmissionCheck"),

@@ -75,11 +75,19 @@ _ALL: Final = (
         "shows when the period ends",
     ),
     WaitReason(
+        "ClaimNotCounted",
+        "Kueue cannot count what the job claims, so it never starts it: a claim by its name, a DeviceClass "
+        "that is in none of Kueue's mappings, or a form of request that Kueue does not know (alternatives, "
+        "all devices, access of administrators).",
+        "claim a number of devices of a pool's class by a template (resourceClaimTemplateName), or let  "
+        "fairway run  do it; the cluster's classes:  kubectl get deviceclasses",
+    ),
+    WaitReason(
         "ClaimsUnmet",
-        "The job requests hardware through resource claims, and no node can satisfy all of them now. "
-        "Fairway does not count such hardware.",
-        "kubectl describe resourceclaim  in its namespace shows the request; request GPUs in the resource "
-        "limits instead of by claims",
+        "The job has its quota, and no node has enough free GPUs for all its resource claims now. Kueue "
+        "does not choose nodes for claims: the free GPUs may be on several nodes.",
+        "wait for a job on one node to end, or request fewer GPUs per node; kubectl describe resourceclaim  "
+        "in its namespace shows the request",
     ),
     WaitReason(
         "ClusterAway",
@@ -244,6 +252,12 @@ _ALL: Final = (
         "install the job_submit.lua of  fairway render slurm, then submit again",
     ),
     WaitReason(
+        "NotConsidered",
+        "Kueue has not decided on the job yet: it has not put it in a queue, or has not tried to start it.",
+        "this takes a few seconds; after that, read Kueue's log:  kubectl --namespace kueue-system logs "
+        "deployment/kueue-controller-manager",
+    ),
+    WaitReason(
         "NotEnoughFree",
         "Not enough GPUs are free: too few nodes have as many free GPUs as the job needs on each.",
         "wait, or request fewer GPUs per node; fairway get pools  shows where GPUs are free, and a job "
@@ -275,11 +289,6 @@ _ALL: Final = (
         "The job waits for something other than GPUs: burst buffers, MPI ports, IMEX channels or nodes that "
         "can be powered up.",
         "wait for it; scontrol show job ENGINE_ID  shows what the job requests",
-    ),
-    WaitReason(
-        "OwnerHoldsIt",
-        "Another object created this job and starts it. The job has no place of its own in a queue.",
-        "inspect the object that created it:  kubectl describe",
     ),
     WaitReason(
         "PartitionClosed",

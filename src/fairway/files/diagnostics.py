@@ -76,7 +76,7 @@ class FaultCode(StrEnum):
     UNKNOWN_SLICE = "UnknownSlice", "A slice that this GPU type cannot be cut into, or this pool is not."
     NO_MIG = "NoMig", "Slices of a GPU type that cannot be cut."
     SLICES_DO_NOT_FIT = "SlicesDoNotFit", "These slices do not fit on one GPU together."
-    SLICES_DISAGREE = "SlicesDisagree", "slices and slices_per_gpu name different slices."
+    SLICES_DISAGREE = "SlicesDisagree", "slices and slices_per_gpu or device_classes name different slices."
     WRONG_ENGINE = "WrongEngine", "A pool's place is written for another engine than its cluster's."
     SAME_CLUSTER = "SameCluster", "Two clusters of the file are one and the same."
     SAME_GPUS = "SameGpus", "Two pools claim the same GPUs, which would be counted twice."
@@ -127,6 +127,11 @@ class FaultCode(StrEnum):
         "Part of a script or manifest that changes the job; Fairway cannot say it.",
     )
     LEFT_OUT = "LeftOut", "Part of a script or manifest that means nothing here and is left out."
+    AS_WRITTEN = (
+        "AsWritten",
+        "A Kubernetes Job says more than a job file can: it is submitted as it is, to Kubernetes only.",
+    )
+    BAD_MANIFEST = "BadManifest", "A Kubernetes object cannot be submitted through Fairway as it is."
     NOT_A_JOB = "NotAJob", "The file is something else than a job."
 
 

@@ -73,7 +73,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A running job, with the devices it holds and its nodes."""
+    """A running job, with the devices it holds and its nodes; a node for each replica on it."""
 
     job: JobId
     name: str
@@ -154,13 +154,21 @@ _DEVICES = text("""
 
 _HOLDERS = text("""
     WITH running AS MATERIALIZED (
-        SELECT job.id, job.name, user_name, team, priority, slice, attempt.devices, attempt.nodes,
-            attempt.started_at
+        SELECT job.id, job.name, user_name, team, priority, slice, held.devices, held.nodes, held.started_at
         FROM job JOIN job_class ON job_class.id = job.class
-        JOIN attempt ON attempt.job = job.id AND attempt.ended_at IS NULL AND attempt.ending IS NULL
+        CROSS JOIN LATERAL (
+            WITH open AS (
+                SELECT devices, nodes, started_at FROM attempt
+                WHERE NOT service AND attempt.job = job.id AND ended_at IS NULL AND ending IS NULL
+                UNION ALL SELECT devices, nodes, started_at FROM attempt
+                WHERE service AND attempt.job = job.id AND replica <> '' AND ending IS NULL
+            )
+            SELECT (SELECT sum(devices) FROM open) AS devices, ARRAY(SELECT unnest(nodes) FROM open) AS nodes,
+                (SELECT min(started_at) FROM open) AS started_at
+        ) AS held
         WHERE job.state = 'running' AND job.class = ANY(ARRAY(
             SELECT id FROM job_class WHERE pool = :pool AND cluster = :cluster
-        ))
+        )) AND held.devices IS NOT NULL
     ), ranked AS (
         SELECT *, row_number() OVER (ORDER BY devices DESC, started_at, id) AS rank FROM running
     )
@@ -245,7 +253,7 @@ def _holder(row: AnyRow) -> Holder:
         team=TeamName(row.team) if row.team else None,
         priority=PriorityName(row.priority) if row.priority else None,
         slice=SliceName(row.slice) if row.slice else None,
-        devices=row.devices,
+        devices=int(row.devices),
         nodes=tuple(NodeName(name) for name in row.nodes),
         since=row.started_at,
         rank=int(row.rank),

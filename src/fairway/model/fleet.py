@@ -180,6 +180,16 @@ class KubernetesPlace:
     node_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     taints: tuple[str, ...] = ()
     resource: str = "nvidia.com/gpu"
+    """The extended resource of whole GPUs and of shared ones, or the name by which Kueue counts a class."""
+    device_class: str | None = None
+    """The DeviceClass of whole GPUs, where pods claim them (dynamic resource allocation)."""
+    slice_classes: Mapping[SliceName, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The DeviceClass of each MIG profile, where pods claim them."""
+
+
+def class_resource(device_class: str) -> str:
+    """Return the resource by which Kueue counts the devices of a class, unless a pool names another."""
+    return f"{device_class}/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +219,7 @@ class Pool:
     """List price per GPU-hour, in the fleet's currency, before the first of `pricing.steps`."""
     place: Place
     slices: tuple[SliceName, ...] = ()
-    """MIG profiles that the GPUs are cut into; empty for whole GPUs."""
+    """MIG profiles that the GPUs are cut into, or how they are shared; empty for whole GPUs."""
     topology: tuple[str, ...] = ()
     """Node labels from the widest to the narrowest level, e.g. block, rack."""
     gpus: int | None = None

@@ -5,11 +5,13 @@ The catalogue itself is in gpu_catalogue.py.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 from fairway.model.names import SliceName
 
@@ -21,9 +23,18 @@ class Vendor(StrEnum):
     AMD = "amd"
 
 
+_SHARED: Final = re.compile(r"shared-([2-9]|[1-9][0-9]{1,2})")
+
+
+def replicas_of(slice_: str) -> int | None:
+    """Return how many replicas share a GPU if `slice_` is one of them: 4 for `shared-4`, None for MIG."""
+    found = _SHARED.fullmatch(slice_)
+    return int(found[1]) if found else None
+
+
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """A MIG profile: one size of slice that a GPU can be cut into."""
+    """A MIG profile: one size of slice that a GPU can be cut into. Replicas of a shared GPU have one too."""
 
     name: SliceName
     compute_slices: int
@@ -56,7 +67,13 @@ class GpuType:
     vendor: Vendor = Vendor.NVIDIA
 
     def profile(self, name: str) -> MigProfile | None:
-        """Return the MIG profile named `name`. Returns None if this GPU does not have it."""
+        """Return the profile named `name`. Returns None if this GPU does not have it.
+
+        Every GPU can be shared: time-slicing and MPS need no MIG.
+        """
+        if (replicas := replicas_of(name)) is not None:
+            memory = self.memory_gb * 1024 // replicas
+            return MigProfile(SliceName(name), 0, 0, memory, (), max_instances=replicas)
         return next((p for p in self.profiles if p.name == name), None)
 
     def fraction(self, profile: MigProfile) -> Fraction:
@@ -64,7 +81,10 @@ class GpuType:
 
         Compute slices are not suitable: 3g + 3g leaves a seventh that cannot be used, and memory runs out
         first. Memory slices never overlap, so the parts of a GPU never add up to more than the whole.
+        Replicas of a shared GPU are equal parts of it.
         """
+        if (replicas := replicas_of(profile.name)) is not None:
+            return Fraction(1, replicas)
         return Fraction(profile.memory_slices, self.memory_slices)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -109,7 +110,7 @@ class GpuRequest:
     memory_gb: tuple[int, int | None] | None = None
     """Minimum and maximum memory (None: no maximum): `40GB..80GB`, `40GB..`."""
     slice: SliceName | None = None
-    """A MIG profile: `1g.10gb`."""
+    """A MIG profile, `1g.10gb`, or a replica of a shared GPU, `shared-4`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +179,15 @@ class JobSpec:
     tolerates: frozenset[Tolerates] = frozenset()
     together: bool = False
     """Whether all nodes must be in one rack."""
+    manifest: str | None = None
+    """A whole Kubernetes object as JSON, instead of `command` and `script`: `gpus` are of its largest pod."""
+    all_devices: int | None = None
+    """GPUs or slices on all nodes, if a manifest has pods of different sizes; None: `gpus` on each node."""
 
     @property
     def devices(self) -> int:
         """Return the total number of GPUs or slices on all nodes."""
-        return self.gpus.count * self.nodes
+        return self.gpus.count * self.nodes if self.all_devices is None else self.all_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,16 @@ def engine_name(mark: str, job: JobId, submission: int, name: str) -> EngineName
     return EngineName(f"{plain or 'job'}-fw{mark}-{format_job_id(job)}-{submission}")
 
 
+def parse_engine_name(name: str, mark: str = "[0-9a-z]+") -> tuple[JobId, int] | None:
+    """Parse job and submission from an engine job's name. Returns None if it is not one of this ledger's.
+
+    Without a mark, a name of any ledger counts.
+    """
+    found = re.search(f"-fw{mark}-([0-9a-z]{{4,12}})-([0-9]{{1,9}})$", name)
+    number = None if found is None else parse_job_id(found[1])
+    return None if found is None or number is None else (number, int(found[2]))
+
+
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
     """The GPUs of an attempt on one node, as exporters of GPU metrics name them."""
@@ -248,6 +263,8 @@ class Attempt:
     """The engine's text for how it ended; `{job}` stands for the job `by`."""
     gpus: tuple[NodeGpus, ...] = field(default=(), compare=False, hash=True)
     """Where exporters show it, as far as the engine tells; kept apart from the attempt, so not compared."""
+    replica: str = ""
+    """The pod, where each pod of a job holds its GPUs on its own: several such attempts run at once."""
     by: EngineId | None = field(default=None, compare=False)
     """The job that preempted it; not stored: the mirror writes its name and id into `reason`."""
 
@@ -296,6 +313,12 @@ class SeenJob:
     """How the last of them ended; None: the engine does not report it."""
     ended_at: datetime | None = None
     exit_code: int | None = None
+    kind: str = ""
+    """The kind of workload on Kubernetes, such as `Deployment`; empty: a job."""
+    service: bool = False
+    """Whether it runs until somebody ends it. Its attempts are replicas; `nodes` is how many it wants."""
+    devices: int | None = None
+    """GPUs or slices requested on all nodes; None: `gpus` on each of `nodes`."""
     array_id: EngineId | None = None
     """The id that the tasks of a native array have in common."""
     array_index: int | None = None

@@ -15,7 +15,7 @@ PriorityName = NewType("PriorityName", str)
 UserName = NewType("UserName", str)
 """A user as known to the engines: a login on Slurm, a user of the API server on Kubernetes."""
 SliceName = NewType("SliceName", str)
-"""A MIG profile as NVIDIA writes it: `1g.10gb`."""
+"""A MIG profile as NVIDIA writes it, `1g.10gb`, or `shared-4`: one of four replicas of a shared GPU."""
 
 # Namespaces have the strictest rule (DNS labels of 63 characters); 40 leaves room for suffixes.
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"

@@ -414,9 +414,11 @@ def _place(place: Place) -> str:
         case SlurmPlace(partition, gres, others):
             also = f" with {_names(others)}" if others else ""
             return f"partition {partition}{also}" + (f", gres {gres}" if gres else "")
-        case KubernetesPlace(labels, taints, resource):
+        case KubernetesPlace(labels, taints, resource, device_class, slice_classes):
             where = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "all nodes"
-            return f"{resource} on {where}" + (f", taints {_names(taints)}" if taints else "")
+            classes = [device_class] if device_class else list(slice_classes.values())
+            claimed = f" by device class {_names(classes)}" if classes else ""
+            return f"{resource}{claimed} on {where}" + (f", taints {_names(taints)}" if taints else "")
         case VirtualPlace():
             slices = ", ".join(f"{n} x {name}" for name, n in place.slices_per_gpu.items())
             cut = f" cut into {slices}" if slices else ""

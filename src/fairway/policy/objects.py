@@ -159,9 +159,12 @@ class GpuWorkload:
     """GPUs that its pods hold now."""
     since: str = ""
     """When its oldest pod was created; empty if it has none."""
+    root: tuple[str, str] | None = None
+    """Kind and name of what people created, if another object than this makes its pods."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+        kind, name = self.root or (self.kind, self.name)
+        return f"{kind} {self.namespace}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ class Translation:
     objects: tuple[WantedObject, ...]
     notices: tuple[Notice, ...] = ()
     advice: tuple[Advice, ...] = ()
+    rejected: Notice | None = None
+    """The running workloads whose next pod would be rejected. None: there are none. It needs `--force`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Capacity, EngineKind, Fleet, Pool
+from fairway.model.gpu import replicas_of
 from fairway.model.job import GpuRequest, JobSpec, Placement, Tolerates
 from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
@@ -271,6 +272,7 @@ class _PlacementCheck:
         """Return the first check that fails, the most obvious one first. Returns None if all pass."""
         checks = (
             self._other_pool,
+            self._other_engine,
             self._other_gpu,
             self._no_grant,
             self._spot,
@@ -298,9 +300,20 @@ class _PlacementCheck:
             return None
         return "is not the requested pool", "omit the pool, and Fairway chooses one"
 
+    def _other_engine(self) -> tuple[str, str] | None:
+        engine = self.fleet.cluster(self.pool.cluster).engine
+        if self.spec.manifest is None or engine is EngineKind.KUBERNETES:
+            return None
+        return (
+            f"is on {engine}, and a manifest runs on Kubernetes only",
+            "write a job file, which runs on every engine:  fairway schema job",
+        )
+
     def _other_gpu(self) -> tuple[str, str] | None:
         if matches(self.spec.gpus, self.pool, self.supply):
             return None
+        if self.spec.manifest and self.supply.slice and replicas_of(self.supply.slice) is not None:
+            return None  # it names a resource, which the engine compares
         has = f"slices {self.supply.slice}" if self.supply.slice else f"whole {self.pool.gpu.name}"
         return f"has {has}, not {_gpu_text(self.spec.gpus)}", "fairway get pools  shows the GPUs of each pool"
 

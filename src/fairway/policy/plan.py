@@ -150,6 +150,7 @@ def build_plan(
                 staying={o.team for o in wanted.objects if o.team},
             ),
             *_too_many(changes, managed),
+            *_rejected_workloads(wanted.rejected),
         ),
     )
 
@@ -292,6 +293,11 @@ def _ended_jobs(deletions: ChangedJobs, staying: Collection[TeamName]) -> Iterat
             "or stop them now with --force",
             forceable=True,
         )
+
+
+def _rejected_workloads(rejected: Notice | None) -> Iterator[Objection]:
+    if rejected is not None:
+        yield Objection(rejected.code, rejected.message, rejected.hint, forceable=True)
 
 
 def _too_many(changes: Sequence[Change], managed: int) -> Iterator[Objection]:

@@ -26,7 +26,7 @@ from fairway.model.names import TeamName
 from fairway.services.charges import EVERYBODY, Costs
 from fairway.services.statements import MonthStatements, StatementEntry
 
-LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY)
+LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.KIND, Label.SERVICE)
 _ROWS_PER_PIECE: Final = 2000
 _READ_SECONDS: Final = 240.0
 """Time limit for reading a few days."""

@@ -33,6 +33,8 @@ async def job_figures(
         for row in rows
         if row.cluster in upto
         and row.pool is not None
+        # What replicas do that come and go is no figure of one run.
+        and row.replicas is None
         # Of a cluster that is not read any more, nothing is known of what runs there now.
         and (row.state is not JobState.RUNNING or upto[row.cluster] > now.timestamp() - LATE_SECONDS)
     )
@@ -112,7 +114,7 @@ def _figures(
         nodes=row.nodes,
         gpus_per_node=row.gpus,
         host=_host_figures(job.host, row.nodes),
-        is_service=fleet.diagnosis.is_service(row.name, row.engine_id),
+        is_service=row.service or fleet.diagnosis.is_service(row.name, row.engine_id),
         is_slice=row.slice is not None,
         recent=recent,
     )

@@ -39,12 +39,21 @@ class JobLogReader:
         chosen = _chosen(detail, attempt)
         if chosen is None:
             return LogPart(b"", offset, ended=row.state in ENDED_JOBS)
+        replica = chosen.attempt.replica
+        if replica and any(
+            a.attempt.replica == replica and a.number > chosen.number for a in detail.attempts
+        ):
+            raise PermanentError(
+                "NoLog",
+                f"pod {replica} was created anew since, and its earlier output is gone",
+                f"fairway logs {format_job_id(row.id)}  reads the newest replica",
+            )
         order = await self._order(detail, chosen.engine_id)
         run = 1 + sum(
             1 for a in detail.attempts if a.engine_id == chosen.engine_id and a.number < chosen.number
         )
         engine = await self._engine(row.cluster)
-        return await engine.read_log(order, chosen.engine_id, run, offset, limit, node)
+        return await engine.read_log(order, chosen.engine_id, run, offset, limit, node, replica)
 
     async def _order(self, detail: JobDetail, engine_id: EngineId) -> Order:
         """Rebuild the order that created an engine job, also that of an earlier submission."""
@@ -80,7 +89,7 @@ def _chosen(detail: JobDetail, attempt: int | None) -> StoredAttempt | None:
         return detail.attempts[-1] if detail.attempts else None
     found = next((a for a in detail.attempts if a.number == attempt), None)
     if found is None:
-        total = len(detail.attempts)
+        total = detail.row.attempts
         raise PermanentError(
             "NoSuchAttempt",
             f"{format_job_id(detail.row.id)} has no attempt {attempt}",

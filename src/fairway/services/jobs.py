@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
-from fairway.cost.calendar import calendar_of, parse_window
 from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
 from fairway.ledger import HeldByRole, KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import (
@@ -66,6 +65,7 @@ from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.idle import idle_status
 from fairway.services.job_costs import job_costs
 from fairway.services.job_references import find_jobs, resolve
+from fairway.services.reports import window_of
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
 from fairway.wire import gpu_use as gpu_wire
@@ -527,7 +527,7 @@ async def list_jobs(
 def _submitted_on(which: JobFilter, window: str, fleet: Fleet) -> JobFilter:
     """Limit a filter to jobs that were submitted on the days of a window."""
     try:
-        span = parse_window(window, calendar_of(fleet), int(datetime.now(UTC).timestamp())).span
+        span = window_of(fleet, window).span
     except PermanentError as error:
         raise RequestError.wrap(ErrorKind.INVALID, error) from None
     first, end = (datetime.fromtimestamp(moment, UTC) for moment in (span.start, span.end))

@@ -81,7 +81,12 @@ def _jobs(rows: Sequence[JobRow]) -> list[Found]:
         Found(
             FoundKind.JOB,
             f"{clean(row.name)} ({format_job_id(row.id)})",
-            ", ".join(filter(None, (STATE_WORDS[row.state], row.user, row.team, row.pool or row.cluster))),
+            ", ".join(
+                filter(
+                    None,
+                    (clean(row.kind), STATE_WORDS[row.state], row.user, row.team, row.pool or row.cluster),
+                )
+            ),
             f"/jobs?array={format_job_id(row.array)}"
             if row.array == row.id
             else f"/jobs/{format_job_id(row.id)}",

@@ -15,10 +15,12 @@ MISSING_LABELS: Final = {
     Label.USER: "(no user)",
     Label.PRIORITY: "(none)",
     Label.NAME: "(no name)",
+    Label.SERVICE: "(jobs)",
+    Label.KIND: "(jobs)",
     Label.SLICE: "whole GPUs",
 }
 """Names for missing labels."""
-_OWNER_LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME)
+_OWNER_LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME, Label.SERVICE, Label.KIND)
 KIND_WORDS: Final = {
     ChargeKind.USAGE: "used",
     ChargeKind.IDLE: "idle",

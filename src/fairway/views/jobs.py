@@ -26,6 +26,8 @@ KEEP_SECONDS: Final = 4 * 3600
 _MAX_SCRIPT_LINES: Final = 8
 STALE_SECONDS: Final = 20
 """Two observation periods: an older reason is shown with its age."""
+MAX_REPLICAS: Final = 20
+"""The most replicas of a job that are listed."""
 GPU_USE: Final = "GPU use"
 """The label of what its GPUs did; the job's page has a part of its own for it."""
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
@@ -78,7 +80,8 @@ def headline(job: wire.Job, now: datetime) -> str:
 def state_with_reason(job: wire.Job, now: datetime) -> str:
     """Format the state and its reason, where the name is shown already."""
     text = _state_phrase(job, now)
-    explained = job.state not in (JobState.RUNNING, JobState.DONE) or job.last_seen_at is not None
+    quiet = job.state is JobState.DONE or (job.state is JobState.RUNNING and not _lacks_replicas(job))
+    explained = not quiet or job.last_seen_at is not None
     if explained and (reason := clean(why(job, now))):
         text += f": {reason}"
     return text
@@ -106,6 +109,8 @@ def _state_phrase(job: wire.Job, now: datetime) -> str:
     if job.state in OPEN_JOBS:
         began = job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
         text = text.format(span=span((now - began).total_seconds()))
+        if job.state is JobState.RUNNING and job.replicas is not None:
+            text += f" with {job.replicas} of {count(job.nodes, _replica_noun(job))}"
     elif job.ended_at is not None:
         text += f" {span((now - job.ended_at).total_seconds())} ago"
     if job.state is JobState.FAILED and job.exit_code is not None:
@@ -113,6 +118,22 @@ def _state_phrase(job: wire.Job, now: datetime) -> str:
     if job.state in OPEN_JOBS and job.desired_state == "cancel":
         text += ", and is being cancelled"
     return text
+
+
+def _lacks_replicas(job: wire.Job) -> bool:
+    """Return whether fewer replicas run than the job wants."""
+    return job.replicas is not None and job.replicas < job.nodes
+
+
+def _replica_noun(job: wire.Job) -> str:
+    return "replica" if job.service else "pod"
+
+
+def replicas_text(job: wire.Job) -> str:
+    """Format the replicas that run, and how many the job wants: `3/4 replicas`. Empty without replicas."""
+    if job.replicas is None or job.state not in OPEN_JOBS or job.state is JobState.HELD:
+        return ""
+    return f"{job.replicas}/{job.nodes} {_replica_noun(job)}{'' if job.nodes == 1 else 's'}"
 
 
 def why(job: wire.Job, now: datetime | None = None) -> str:
@@ -137,8 +158,8 @@ def timeline(job: wire.JobDetail) -> list[TimelineEntry]:
     if not any(m.what == "submitted" for m in entries):
         by = f"by {job.user}" if job.user else ""
         entries.append(TimelineEntry(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
-    for a in job.attempts:
-        where = f"attempt {a.number} on {nodes_text(a.nodes)}, {count(a.devices, _noun(job))}"
+    for a in job.attempts if job.replicas is None else job.attempts[-MAX_REPLICAS:]:
+        where = f"{attempt_name(a)} on {nodes_text(a.nodes)}, {count(a.devices, _noun(job))}"
         entries.append(TimelineEntry(a.started_at, "started", where, "good", rank=5))
         if a.ended_at is not None:
             # An attempt ends before what follows from it; one of less than a second ends after it started.
@@ -174,7 +195,11 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     who = job.user or "unknown user (the engine does not report it)"
     team = f"team {job.team}" if job.team else "no team of the fleet"
     yield "owner", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
+    if job.kind:
+        yield "kind", f"{clean(job.kind)}, a service" if job.service else clean(job.kind)
     yield "GPUs", request_text(job)
+    if job.replicas is not None and job.state in OPEN_JOBS:
+        yield f"{_replica_noun(job)}s", f"{job.replicas} of {job.nodes} running"
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
     if job.use is not None:
@@ -206,6 +231,8 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
         lines = spec.script.rstrip("\n").split("\n")
         more = [f"… {len(lines) - _MAX_SCRIPT_LINES} more lines"] if len(lines) > _MAX_SCRIPT_LINES else []
         yield "script", "\n".join([*lines[:_MAX_SCRIPT_LINES], *more])
+    if spec.manifest is not None:
+        yield "manifest", f"{spec.manifest.get('apiVersion')} {spec.manifest.get('kind')}"
     for label, value in (("image", spec.image), ("setup", spec.setup), ("directory", spec.workdir)):
         if value:
             yield label, value
@@ -224,6 +251,9 @@ def request_text(job: wire.Job) -> str:
     """Format the request: `8 GPUs`, `two 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
     number = _NUMBERS[job.gpus] if job.slice and job.gpus < len(_NUMBERS) else str(job.gpus)
     each = f"{number} {_noun(job)}{'' if job.gpus == 1 else 's'}"
+    if job.replicas is not None:
+        total = job.gpus * job.nodes
+        return f"{each} in each of {count(job.nodes, _replica_noun(job))}, {total} in all"
     return each if job.nodes == 1 else f"{each} on each of {job.nodes} nodes, {job.devices} in all"
 
 
@@ -241,8 +271,47 @@ def nodes_text(nodes: Sequence[str]) -> str:
     return first_few(nodes, _MAX_NODES_NAMED) or "an unknown node"
 
 
+def attempt_name(a: wire.Attempt) -> str:
+    """Format which attempt it is: `attempt 2`, or `replica llm-7d9f-x2b`."""
+    return f"replica {clean(a.replica)}" if a.replica else f"attempt {a.number}"
+
+
+def listed_replicas(job: wire.JobDetail) -> list[wire.Attempt]:
+    """Return the replicas to list, at most MAX_REPLICAS: those that run first, then the newest that ended."""
+    if job.replicas is None:
+        return []
+    return sorted(job.attempts, key=lambda a: (a.ending is not None, -a.number))[:MAX_REPLICAS]
+
+
+def replica_lines(job: wire.JobDetail, now: datetime) -> list[str]:
+    """Format a job's replicas under a heading: those that run first, then the newest that ended."""
+    shown = listed_replicas(job)
+    if not shown:
+        return []
+    names = [clean(a.replica) or str(a.number) for a in shown]
+    width = max(map(len, names))
+    nodes = [nodes_text(a.nodes) for a in shown]
+    node_width = max(map(len, nodes))
+    lines = [
+        f"{name:<{width}}  {node:<{node_width}}  {_replica_state(a, now)}"
+        for name, node, a in zip(names, nodes, shown, strict=True)
+    ]
+    total = job.attempt_count
+    heading = f"{_replica_noun(job).capitalize()}s"
+    more = f" ({len(shown)} of {total}; those that run first, then the newest)" if total > len(shown) else ""
+    return [f"{heading}{more}", *lines]
+
+
+def _replica_state(a: wire.Attempt, now: datetime) -> str:
+    if a.ending is None:
+        return f"running for {span((now - a.started_at).total_seconds())}"
+    ran = "" if a.ended_at is None else f" after {span((a.ended_at - a.started_at).total_seconds())}"
+    ago = "" if a.ended_at is None else f", {span((now - a.ended_at).total_seconds())} ago"
+    return f"{ending_text(a)}{ran}{ago}"
+
+
 def _ended(a: wire.Attempt) -> str:
-    parts = [f"attempt {a.number}"]
+    parts = [attempt_name(a)]
     if a.ended_at is not None:
         parts[0] += f" after {span((a.ended_at - a.started_at).total_seconds())}"
     if a.exit_code is not None and a.ending is not Ending.DONE:
@@ -282,7 +351,9 @@ def _ending_tone(ending: Ending | None) -> str | None:
 
 
 def gpus_text(job: wire.Job) -> str:
-    """Format the number of GPUs: `8`, or `2x8` on two nodes."""
+    """Format the number of GPUs: `8`, or `2x8` on two nodes or in two replicas."""
+    if job.replicas is not None and not job.nodes:
+        return "0"
     return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
 
 
@@ -302,7 +373,7 @@ def state_text(job: wire.Job) -> str:
             return "cancelling"
         if job.desired_state == "hold" and job.state is not JobState.HELD:
             return f"{STATE_WORDS[job.state]}, hold"
-    return STATE_WORDS[job.state]
+    return ", ".join(filter(None, (STATE_WORDS[job.state], replicas_text(job))))
 
 
 def tasks_text(tasks: Mapping[JobState, int]) -> str:
@@ -312,12 +383,16 @@ def tasks_text(tasks: Mapping[JobState, int]) -> str:
 
 def note(job: wire.Job, now: datetime | None = None) -> str:
     """Return a short note for the list: attempt, exit code or reason."""
-    attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
-    quiet = job.state in (JobState.RUNNING, JobState.DONE) and job.last_seen_at is None
-    reason = "" if quiet else reason_text(job, now)
+    quiet = job.state is JobState.DONE or (job.state is JobState.RUNNING and not _lacks_replicas(job))
+    reason = "" if quiet and job.last_seen_at is None else reason_text(job, now)
     if job.state is JobState.FAILED and job.exit_code is not None:
         reason = f"exit code {job.exit_code}"
-    return ", ".join(filter(None, (attempt, reason)))
+    return ", ".join(filter(None, (attempt_text(job), reason)))
+
+
+def attempt_text(job: wire.Job) -> str:
+    """Format which attempt of a job it is: `attempt 2`. Empty for the first one, and with replicas."""
+    return f"attempt {job.attempt_count}" if job.attempt_count > 1 and job.replicas is None else ""
 
 
 def reason_text(job: wire.Job, now: datetime | None = None) -> str:

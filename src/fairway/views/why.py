@@ -63,7 +63,7 @@ def build_why(
     leave its cluster; `plain`: the engine's own text is readable as it is; `answer`: why it waits, if its
     engine was asked.
     """
-    nodes = job.attempts[-1].nodes if job.attempts else []
+    nodes = _nodes(job)
     return wire.Why(
         id=job.id,
         name=job.name,
@@ -81,6 +81,13 @@ def build_why(
             *_reasons(job, before, away, now, left_by=left_by, plain=plain, answer=answer),
         ],
     )
+
+
+def _nodes(job: wire.JobDetail) -> list[str]:
+    """Return the nodes of the last attempt, or of all replicas that run."""
+    if job.replicas:
+        return sorted({node for a in job.attempts if a.ending is None for node in a.nodes})
+    return job.attempts[-1].nodes if job.attempts else []
 
 
 def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
@@ -130,6 +137,9 @@ def _reasons(
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
         if job.state is JobState.RUNNING and (reason := REASONS.get(job.code)) is not None:
             text = f"The job has started, but not all of it is running now. {reason.means}"
+            if job.replicas is not None:
+                rest = job.nodes - job.replicas
+                text = f"{count(rest, 'replica')} cannot start. {reason.means}" if rest > 0 else reason.means
             yield _why_reason(job, reason, text, job.engine_reason)
         return
     if job.state not in OPEN_JOBS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from fairway.model.idle import IdleAction, IdleOutcome
 from fairway.model.job import (
@@ -21,6 +21,14 @@ from fairway.model.job import After as AfterJob
 from fairway.model.job import GpuRequest as GpusAsked
 from fairway.model.job import JobSpec as Spec
 from fairway.model.job import Retries as RetryRule
+from fairway.model.manifest import (
+    Manifest,
+    as_manifest_name,
+    decode_manifest,
+    encode_manifest,
+    read_manifest,
+    without_placement,
+)
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
 from fairway.model.price import money_text
 from fairway.wire.fleet import USER_PATTERN, Moment, Price, RequestBody, Wire
@@ -28,6 +36,8 @@ from fairway.wire.gpu_use import Use
 
 MAX_JOBS: Final = 10_000
 """Of one request, tasks of arrays counted."""
+MAX_MANIFESTS: Final = 20
+"""Of one request: each takes up to 40 ms to check."""
 MAX_SCRIPT: Final = 1024 * 1024
 MAX_SPEC: Final = 1024 * 1024
 """Of all texts of one job together; it is stored with it."""
@@ -52,6 +62,10 @@ _Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=_NO_NUL)]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
 _Variable = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Index = Annotated[int, Field(ge=0, lt=10**9)]
+_MAX_PROBLEMS: Final = 10
+_NOT_WITH_MANIFEST: Final = (
+    "command", "script", "cpus", "memory_gb", "image", "setup", "env", "workdir", "array", "together",
+)  # fmt: skip
 
 
 class MemoryRange(RequestBody):
@@ -141,10 +155,19 @@ class JobSpec(RequestBody):
     retries: Retries = Retries()
     tolerates: list[Tolerates] = Field(default_factory=list, max_length=10)
     together: bool = Field(default=False, description="all nodes in one rack, or wait")
+    manifest: dict[str, Any] | None = Field(
+        default=None,
+        description="a whole Kubernetes object of a registered kind, instead of command and script; it says "
+        "how many GPUs and nodes the job has",
+    )
+    _found: Manifest | None = PrivateAttr(default=None)
+    """What the manifest requests, once it was checked."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Self:
-        if bool(self.command) == (self.script is not None):
+        if self.manifest is not None:
+            self._check_manifest(self.manifest)
+        elif bool(self.command) == (self.script is not None):
             raise ValueError("say what to run: either command or script")
         texts = (self.script or "", self.setup or "", *self.command, *self.env, *self.env.values())
         if sum(map(len, texts)) > MAX_SPEC:
@@ -152,6 +175,24 @@ class JobSpec(RequestBody):
         if len(set(self.array)) != len(self.array):
             raise ValueError("array holds an index twice")
         return self
+
+    def _check_manifest(self, manifest: dict[str, Any]) -> None:
+        found, problems = read_manifest(manifest)
+        self._found = found
+        if found is None:
+            texts = [f"{p.where}: {p.message} ({p.hint})" for p in problems[:_MAX_PROBLEMS]]
+            raise ValueError("; ".join(texts))
+        others = [name for name in _NOT_WITH_MANIFEST if getattr(self, name)]
+        if others:
+            raise ValueError(f"{', '.join(others)} cannot be set beside a manifest, which has its own")
+        if found.kind.service and (self.retries.count or self.time_seconds):
+            raise ValueError(f"retries and time are for jobs that end, and a {found.kind.kind} does not")
+        for what, given, own in (
+            ("team", self.team, found.namespace),
+            ("priority", self.priority, found.priority),
+        ):
+            if given and own and given != own:
+                raise ValueError(f"the manifest is of {what} {own}, and the request of {what} {given}")
 
     @property
     def tasks(self) -> int:
@@ -162,6 +203,8 @@ class JobSpec(RequestBody):
         """Convert to the model's type."""
         gpus = self.gpus
         memory = gpus.memory_gb
+        if self.manifest is not None:
+            return self._manifest_model(self.manifest)
         return Spec(
             name=self.name,
             gpus=GpusAsked(
@@ -190,10 +233,31 @@ class JobSpec(RequestBody):
             together=self.together,
         )
 
+    def _manifest_model(self, manifest: dict[str, Any]) -> Spec:
+        """Convert a manifest: what it requests is read from it, whatever the caller says."""
+        found = self._found or read_manifest(manifest)[0]
+        if found is None:
+            raise ValueError("the manifest was checked before")
+        team, priority = self.team or found.namespace, self.priority or found.priority
+        return Spec(
+            name=as_manifest_name(self.name) or found.name,
+            gpus=found.gpus,
+            team=TeamName(team) if team else None,
+            priority=PriorityName(priority) if priority else None,
+            pool=PoolName(self.pool) if self.pool else None,
+            nodes=found.pods,
+            time_seconds=self.time_seconds,
+            after=tuple(AfterJob(_number(a.job), a.when) for a in self.after),
+            retries=RetryRule(self.retries.count, self.retries.first_seconds, self.retries.longest_seconds),
+            tolerates=frozenset(self.tolerates),
+            manifest=encode_manifest(without_placement(manifest)),
+            all_devices=found.devices,
+        )
+
     @classmethod
-    def from_model(cls, spec: Spec) -> Self:
+    def from_model(cls, spec: Spec) -> JobSpec:
         """Convert from the model's type."""
-        return cls(
+        values = dict[str, Any](
             name=spec.name,
             gpus=GpuRequest.from_model(spec.gpus),
             command=list(spec.command),
@@ -218,7 +282,10 @@ class JobSpec(RequestBody):
             ),
             tolerates=sorted(spec.tolerates),
             together=spec.together,
+            manifest=decode_manifest(spec.manifest) if spec.manifest is not None else None,
         )
+        # A manifest was checked when it was submitted; a later release may be stricter, and shows it anyway.
+        return cls(**values) if spec.manifest is None else cls.model_construct(**values)
 
 
 class SubmitRequest(RequestBody):
@@ -238,6 +305,18 @@ class SubmitRequest(RequestBody):
     hold: bool = Field(default=False, description="they wait until somebody releases them")
 
     model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_manifests(cls, data: Any) -> Any:
+        """Count manifests before any of them is checked."""
+        jobs = data.get("jobs") if isinstance(data, dict) else None
+        found = (
+            [job.get("manifest") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+        )
+        if len(found) - found.count(None) > MAX_MANIFESTS:
+            raise ValueError(f"at most {MAX_MANIFESTS} manifests in one request")
+        return data
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -356,9 +435,18 @@ class Job(Wire):
     priority: str | None
     pool: str | None = Field(description="null: no GPUs, or of no pool of the fleet")
     slice: str | None
-    gpus: int = Field(description="or slices, asked for on each node")
-    nodes: int
-    devices: int = Field(description="GPUs or slices of the whole job")
+    kind: str = Field(
+        default="",
+        description="the kind of workload on Kubernetes; empty: a job",
+        examples=["Deployment"],
+    )
+    service: bool = Field(default=False, description="it runs until somebody ends it")
+    gpus: int = Field(description="or slices, asked for on each node; of a service, for each replica")
+    nodes: int = Field(description="of a service, the replicas it wants")
+    replicas: int | None = Field(
+        default=None, description="replicas that run now; null: it has one attempt at a time"
+    )
+    devices: int = Field(description="GPUs or slices of the whole job; of a service, of replicas that run")
     state: JobState
     desired_state: str = Field(description="what people asked for last: run, hold or cancel")
     code: str = Field(
@@ -381,9 +469,9 @@ class Job(Wire):
     engine_id: str | None = Field(description="null: no engine job yet")
     array: str | None = Field(description="the first task of its array")
     array_index: int | None
-    attempt_count: int = Field(description="how often an engine started it")
+    attempt_count: int = Field(description="how often an engine started it, or one of its replicas")
     submitted_at: Moment
-    started_at: Moment | None = Field(description="of the last attempt")
+    started_at: Moment | None = Field(description="of the last attempt; of a service, of its first replica")
     ended_at: Moment | None
     exit_code: int | None
     time_seconds: int | None
@@ -405,6 +493,7 @@ class Job(Wire):
         return {
             "job": self.id,
             "name": self.name if self.array_index is None else f"{self.name}[{self.array_index}]",
+            "kind": self.kind or None,
             "state": self.state.value,
             "gpus": f"{self.nodes}x{self.gpus}" if self.nodes > 1 else str(self.gpus),
             "pool": (self.pool or self.cluster) + (f"/{self.slice}" if self.slice else ""),
@@ -431,6 +520,7 @@ class Attempt(Wire):
     exit_code: int | None
     signal: int | None
     reason: str
+    replica: str = Field(default="", description="its pod, of a job with replicas: several run at once")
 
 
 class Event(Wire):

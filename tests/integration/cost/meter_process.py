@@ -54,7 +54,7 @@ def forgetful(url: str) -> None:
                 (limit,),
             ).fetchall()
         await asyncio.sleep(0.4)
-        await metering.queue(self._connection, self._lease.cluster, [job for (job,) in taken])
+        await metering.queue(self._connection, self._lease.cluster, [(job, None) for (job,) in taken])
         return await whole(self, hours, limit)
 
     MeteringWriter.meter = meter  # type: ignore[method-assign]

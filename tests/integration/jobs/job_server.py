@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,19 @@ import psycopg
 import yaml
 
 from fairway.model.job import JobId, parse_job_id
+from fairway.model.workload_kinds import DEPLOYMENT, JOB, JOB_SET, WorkloadKind
 from lab import Instance
 from lab.errors import LabError
 from lab.kubernetes.api import Api
 from tests.contract.job_line import IMAGE, OPENERS, Settle
 from tests.integration.policy.policy_lab import governed
 from tests.integration.server_process import Home, Server
+from tests.kinds import manifests
 
 BATCH = 20
 _STARTS = 10
+_GANG = 5
+"""Of ten jobs on Kubernetes, this one has two nodes: a JobSet, where that is installed."""
 _KILLED_YOUNG = 0.2
 """Of the kills, how many hit a server that only begins."""
 
@@ -75,9 +80,34 @@ class Target:
                 said = self.instance.run(*words, timeout=300).stdout.splitlines()
                 rows |= {(name, id_) for name, _, id_ in (line.partition("|") for line in said)}
             return list(rows)
-        api = Api.from_kubeconfig(Path(self.instance.facts()["kubeconfig"]))
-        metas = [item["metadata"] for item in api.get("/apis/batch/v1/jobs")["items"]]
-        return [(m["name"], f"{m['namespace']}/{m['name']}") for m in metas]
+        metas = [item["metadata"] for kind in (JOB, *self.kinds) for item in self._list(kind)]
+        # What a JobSet makes of its name is its own.
+        own = [m for m in metas if not m.get("ownerReferences")]
+        return [(m["name"], f"{m['namespace']}/{m['name']}") for m in own]
+
+    @cached_property
+    def kinds(self) -> tuple[WorkloadKind, ...]:
+        """The kinds of workloads that are submitted as manifests, beside jobs."""
+        if self.is_slurm:
+            return ()
+        groups = {group["name"] for group in self.api.get("/apis")["groups"]}
+        return (DEPLOYMENT, JOB_SET) if JOB_SET.group in groups else (DEPLOYMENT,)
+
+    @property
+    def api(self) -> Api:
+        return Api.from_kubeconfig(Path(self.instance.facts()["kubeconfig"]))
+
+    def _list(self, kind: WorkloadKind) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get(f"/apis/{kind.api_version}/{kind.plural}")["items"]
+        return found
+
+    def clear(self) -> None:
+        """End the workloads that do not end by themselves."""
+        for kind in self.kinds:
+            for meta in (item["metadata"] for item in self._list(kind)):
+                if "-fw" in meta["name"]:
+                    path = kind.path(meta["namespace"], meta["name"])
+                    self.api.delete(f"{path}?propagationPolicy=Background")
 
 
 @dataclass
@@ -220,8 +250,14 @@ class JobServers:
         return made
 
     def _job(self, target: Target, number: int) -> dict[str, Any]:
-        job = {"name": f"tiny-{number}", "pool": target.engine, "command": ["true"], "time_seconds": 600}
-        return job | ({} if target.is_slurm else {"image": IMAGE})
+        job: dict[str, Any] = {"name": f"tiny-{number}", "pool": target.engine}
+        if kind := dict(enumerate(target.kinds)).get(number % 10):
+            make = manifests.deployment if kind is DEPLOYMENT else manifests.job_set
+            return job | {"manifest": make(job["name"], 1, 1)[0]}
+        job |= {"command": ["true"], "time_seconds": 600}
+        if target.is_slurm:
+            return job
+        return job | {"image": IMAGE, "nodes": 2 if number % 10 == _GANG else 1}
 
     async def _until_taken(self, http: httpx2.AsyncClient, body: dict[str, Any]) -> list[JobId]:
         deadline = time.monotonic() + 600
@@ -287,6 +323,8 @@ async def job_servers(
                 if server is not None:
                     server.send(signal.SIGKILL)
                     await asyncio.to_thread(server.wait)
+            for target in targets:
+                await asyncio.to_thread(target.clear)
 
 
 def _fleet(parts: dict[str, dict[str, Any]], first: str) -> str:

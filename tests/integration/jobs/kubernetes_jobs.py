@@ -33,6 +33,7 @@ from fairway.model.job import (
 )
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
+from fairway.model.workload_kinds import WORKLOAD_KINDS
 from fairway.services.plans import plan_cluster
 from lab import Instance
 from lab.kubernetes import Api, kwok
@@ -104,10 +105,13 @@ class Stage:
         return cls(instance, KubernetesEngine(fleet.clusters[0], fleet.pools), fleet, LabKubernetes(instance))
 
     async def apply(self) -> None:
+        await self.apply_only()
+        await self._until_in_force()
+
+    async def apply_only(self) -> None:
         plan = await plan_cluster(self.engine, self.fleet, self.fleet.clusters[0].name)
         applied = await apply_plan(self.engine, plan, force=True)
         assert applied.refusal is None, applied.refusal
-        await self._until_in_force()
 
     async def _until_in_force(self) -> None:
         """Return once the API server assigns queues and refuses what passes them by."""
@@ -209,7 +213,7 @@ class Stage:
 
     async def log(self, order: Order, engine_id: EngineId, attempt: int = 1, **more: int) -> LogPart:
         return await self.engine.read_log(
-            order, engine_id, attempt, more.pop("offset", 0), more.pop("limit", 1 << 16), **more
+            order, engine_id, attempt, more.get("offset", 0), more.get("limit", 1 << 16), more.get("node", 0)
         )
 
     def job(self, engine_id: EngineId) -> Mapping[str, Any]:
@@ -218,9 +222,9 @@ class Stage:
         return found
 
     def clear(self) -> None:
-        """Every Job of the teams ends."""
-        for team in self.fleet.teams:
-            path = f"/apis/batch/v1/namespaces/{team.name}/jobs"
+        """Every workload of the teams ends."""
+        for team, kind in itertools.product(self.fleet.teams, WORKLOAD_KINDS):
+            path = kind.path(team.name)
             with suppress(ApiError):
                 names = [job["metadata"]["name"] for job in self.cluster.api.get(path)["items"]]
                 self.cluster.api.each(partial(self._delete, path), names)

@@ -31,7 +31,7 @@ from fairway.engines.kubernetes.jobs.demote import RESUMES as RESUMES_ANNOTATION
 from fairway.engines.port import Unreachable
 from fairway.engines.slurm.jobs.demote import RESUMES as RESUMES_COMMENT
 from fairway.ledger import JobDetail, Lease, Ledger
-from fairway.ledger.jobs.reconcile import SAME_START
+from fairway.ledger.jobs.attempts import SAME_START
 from fairway.ledger.records.jobs import JobFilter, NewJob
 from fairway.model.apply import ApplyState
 from fairway.model.fleet import Fleet

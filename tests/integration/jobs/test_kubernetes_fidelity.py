@@ -52,9 +52,14 @@ class Recorder:
                         self.pods[pod["metadata"]["uid"]] = pod
 
     def of(self, engine_id: EngineId) -> list[dict[str, Any]]:
+        """The pods of a Job or, where several nodes are a JobSet, of its Jobs."""
         name = engine_id.split("/")[1]
-        label = "batch.kubernetes.io/job-name"
-        mine = [p for p in self.pods.values() if p["metadata"]["labels"].get(label) == name]
+        owners = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name")
+        mine = [
+            p
+            for p in self.pods.values()
+            if name in {p["metadata"].get("labels", {}).get(label) for label in owners}
+        ]
         return sorted(
             (p for p in mine if p["status"].get("startTime")),
             key=lambda p: p["metadata"]["creationTimestamp"],
@@ -202,7 +207,8 @@ async def play(stage: Stage, count: int, seconds: float) -> str:
         story.differences = compare(story, stage.seen[story.id], recorder.of(story.id))
     differing = [s for s in stories if s.differences]
     attempts = sum(len(stage.seen[s.id].attempts) for s in stories)
-    assert not differing, [(s.kind, s.id, s.differences) for s in differing]
+    faults = [(s.kind, s.id, s.differences) for s in differing]
+    assert not differing, f"{faults}; the mirror failed by {Counter(stage.failures)}"
     return f"{attempts} attempts of {Counter(s.kind for s in stories)}"
 
 

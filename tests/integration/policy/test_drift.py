@@ -165,7 +165,6 @@ _BY_HAND: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Cohort": lambda _: {"spec": {"fairSharing": {"weight": "7"}}},
     "ClusterQueue": _more_quota,
     "LocalQueue": lambda _: {"spec": {"stopPolicy": "Hold"}},
-    "ResourceQuota": lambda _: {"spec": {"hard": {"requests.nvidia.com/gpu": "99"}}},
     "RoleBinding": _one_more_subject,
     "ValidatingAdmissionPolicy": lambda _: {"spec": {"failurePolicy": "Ignore"}},
     "ValidatingAdmissionPolicyBinding": lambda _: {"spec": {"validationActions": ["Audit"]}},

@@ -104,12 +104,17 @@ async def test_jobs_are_made_in_namespaces_of_teams_and_servers_only_read(rights
     assert rights.may("fairway", "create", "jobs", "rights", "batch")
     assert rights.may("fairway-api", "get", "pods/log", "rights")
     assert rights.may("fairway-api", "list", "jobs", "", "batch")
+    submitted = (("jobs", "batch"), ("pods", ""), ("deployments", "apps"), ("jobsets", "jobset.x-k8s.io"))
+    for resource, group in submitted:
+        assert rights.may("fairway", "create", resource, "rights", group), resource
+        assert not rights.may("fairway-api", "create", resource, "rights", group), resource
     for namespace in ("kube-system", "kueue-system", "default"):
-        assert not rights.may("fairway", "create", "jobs", namespace, "batch")
+        for resource, group in (*submitted, ("services", "")):
+            assert not rights.may("fairway", "create", resource, namespace, group), resource
         assert not rights.may("fairway", "get", "pods/log", namespace)
         assert not rights.may("fairway-api", "get", "pods/log", namespace)
     for account in ("fairway", "fairway-api"):
-        for resource in ("secrets", "pods", "serviceaccounts/token", "pods/exec"):
+        for resource in ("secrets", "serviceaccounts/token", "pods/exec"):
             assert not rights.may(account, "create", resource, "rights")
             assert not rights.may(account, "get", "secrets", "rights")
     policies = ("mutatingadmissionpolicies", "", "admissionregistration.k8s.io")

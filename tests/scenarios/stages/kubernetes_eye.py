@@ -163,9 +163,12 @@ class Eye:
 def seen_of(known: Known) -> JobSeen:
     """A job's state, from its Job, its Workload and its pods."""
     pods = known.pods.values()
-    nodes = tuple(sorted({p["spec"]["nodeName"] for p in pods if devices_of(p)}))
+    holding = [p for p in pods if devices_of(p)]
+    nodes = tuple(sorted({p["spec"]["nodeName"] for p in holding}))
     state, reason = _state(known)
-    return JobSeen(state, nodes=nodes, devices=sum(devices_of(p) for p in pods), reason=reason)
+    devices = sum(devices_of(p) for p in holding)
+    ending = bool(holding) and all(_ending(p) for p in holding)
+    return JobSeen(state, nodes=nodes, devices=devices, reason=reason, ending=ending)
 
 
 def _state(known: Known) -> tuple[State, str]:

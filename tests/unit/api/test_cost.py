@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import AsyncIterator
 from datetime import date
 from decimal import Decimal
@@ -22,7 +23,8 @@ from fairway.model.names import UserName
 from fairway.model.price import Sharing
 from fairway.services.fleets import Fleets
 from fairway.services.tokens import hash_secret, new_secret
-from tests.unit.services.cost_history import OCTOBER, CostBook, fill, with_rules
+from tests.unit.ledger.usage_samples import Class, Row
+from tests.unit.services.cost_history import OCTOBER, CostBook, calendar, fill, with_rules
 
 FLEET: Final = with_rules(Sharing.BY_GUARANTEE, Sharing.BY_USAGE)
 
@@ -174,3 +176,27 @@ async def test_a_focus_file_sums_to_the_report(http: httpx2.AsyncClient, ledger:
     report = await ask(http, "/v1/reports/cost?window=2026-10", admin)
     assert sum(Decimal(row["EffectiveCost"]) for row in rows) == Decimal(report["total"]["total"])
     assert date.fromisoformat(rows[0]["ChargePeriodStart"][:10]) == OCTOBER
+
+
+async def test_a_service_is_a_resource_of_its_own_in_reports_and_focus(
+    http: httpx2.AsyncClient, ledger: Ledger, database_url: str
+) -> None:
+    book = CostBook(database_url)
+    serving = Class("hpc", "", "nlp", "a100", "", "normal", "Deployment", service=True)
+    hour = calendar().day_start(OCTOBER)
+    await book.add(ledger, [Row(serving, hour + 3600 * n, 3600, 2, job=10_000, name="llm") for n in range(5)])
+    book.close()
+    admin = await bearer(ledger, Role.ADMIN, "root")
+    report = await ask(http, "/v1/reports/cost?window=2026-10&by=service&by=kind", admin)
+    assert [row["gpu_hours"] for row in report["rows"] if row["labels"] == ["llm", "Deployment"]] == ["10.00"]
+    answer = await http.get("/v1/exports/focus?window=2026-10", headers=admin)
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert sum(Decimal(row["EffectiveCost"]) for row in rows) == Decimal(report["total"]["total"])
+    (own,) = [row for row in rows if row["ResourceName"] == "llm"]
+    assert (own["ResourceId"], own["ResourceType"]) == (f"{FLEET.name}/hpc/llm", "Deployment")
+    tags = json.loads(own["Tags"])
+    assert (tags["fairway/kind"], tags["fairway/service"], tags["fairway/pool"]) == (
+        "Deployment",
+        "llm",
+        "a100",
+    )

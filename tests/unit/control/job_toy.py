@@ -236,9 +236,16 @@ class ToyRuns:
         return no
 
     async def read_log(
-        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+        self,
+        order: Order,
+        engine_id: EngineId,
+        attempt: int,
+        offset: int,
+        limit: int,
+        node: int = 0,
+        replica: str = "",
     ) -> LogPart:
-        data = f"{order.engine_name} {order.attempts_before} {engine_id} {attempt}".encode()
+        data = f"{order.engine_name} {order.attempts_before} {engine_id} {replica or attempt}".encode()
         return LogPart(data[offset : offset + limit], min(len(data), offset + limit), ended=True)
 
     async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:

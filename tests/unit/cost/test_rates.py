@@ -7,8 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from fairway.cost.rates import hourly_pools, rate_spans
+from fairway.cost.rates import gpus_behind, hourly_pools, rate_spans
 from fairway.model.charge import Span
+from fairway.model.names import SliceName
 from fairway.model.price import Commitment, PricePoint, PriceStep
 from fairway.model.team import Supply
 from tests.unit.cost.small import (
@@ -29,6 +30,7 @@ from tests.unit.cost.small import (
 )
 
 THOUSANDTH = Fraction(1, 1000)
+QUARTER = SliceName("shared-4")
 
 
 def at(hour: float) -> datetime:
@@ -100,6 +102,21 @@ def test_seven_slices_cost_one_gpu() -> None:
     spans = rate_spans(fleet(slices()), CALENDAR, Span(START, START + H), rows, {})[MIG]
     assert spans[0].rates[ONE] == THOUSANDTH / 7
     assert spans[0].part(slices(), ONE) == Fraction(1, 7)
+
+
+def test_four_replicas_of_a_shared_gpu_cost_one_gpu() -> None:
+    pool = replace(gpus(), slices=(QUARTER,))
+    rows = [had(0, 32, Supply(GPUS, QUARTER), behind=8)]
+    spans = rate_spans(fleet(pool), CALENDAR, Span(START, START + H), rows, {})[GPUS]
+    assert spans[0].rates[QUARTER] == THOUSANDTH / 4
+    assert spans[0].part(pool, QUARTER) == Fraction(1, 4)
+    assert gpus_behind(pool.gpu, {QUARTER: 32}) == 8
+    assert gpus_behind(pool.gpu, {QUARTER: 5}) == 2
+
+
+def test_a_shared_gpu_that_is_no_longer_shared_costs_its_part() -> None:
+    span = rate_spans(fleet(gpus()), CALENDAR, day(0), [], {})[GPUS][0]
+    assert span.rate(gpus(), QUARTER) == THOUSANDTH / 4
 
 
 def test_a_slice_with_its_own_price() -> None:

@@ -85,6 +85,17 @@ HEARD = [
     ),
     (refused_pod_code, 'pods "x" is forbidden: exceeded quota: site, requested: cpu=8', "NamespaceQuota"),
     (refused_pod_code, 'admission webhook "w.example" denied the request: no', "PodRefused"),
+    (
+        kueue_code,
+        "KueueDRAIntegration feature does not support use of resource claims",
+        "ClaimNotCounted",
+    ),
+    (
+        kueue_code,
+        "spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTemplateName: Not found: "
+        '"DeviceClass nic.example.com is not mapped in DRA configuration for podset main"',
+        "ClaimNotCounted",
+    ),
 ]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fairway.ledger import Ledger
 from fairway.ledger.pools import DeviceRow
-from fairway.model.job import Attempt, JobState
+from fairway.model.job import Attempt, Ending, JobState
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
@@ -103,4 +104,19 @@ async def test_holders_are_the_largest_and_those_on_the_nodes_that_are_looked_at
         ("large", 16, ("n1", "n2"), 1),
         ("here", 2, ("n3",), 2),
         ("again", 2, ("n3",), 3),
+    ]
+
+
+async def test_a_service_holds_what_its_replicas_hold_together(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    pods = [replace(holding(on, devices=2), replica=f"llm-{n}") for n, on in enumerate(("n1", "n1", "n2"))]
+    ended = replace(holding("n9", devices=2), replica="old", ended_at=at(1), ending=Ending.DONE)
+    await desk.see(
+        seen("serving/deployment/llm/1", "llm", JobState.RUNNING, *pods, ended, service=True, nodes=3),
+        seen("2", "train", JobState.RUNNING, holding("n3", devices=4)),
+    )
+    found = await ledger.pools.pool("hpc", "hpc-a100", largest=10, select_nodes=all_nodes)
+    assert [(h.name, h.devices, sorted(h.nodes)) for h in found.holders] == [
+        ("llm", 6, ["n1", "n1", "n2"]),
+        ("train", 4, ["n3"]),
     ]

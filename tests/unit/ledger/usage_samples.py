@@ -38,6 +38,8 @@ class Class:
     pool: str = "a100"
     slice: str = ""
     priority: str = "normal"
+    kind: str = ""
+    service: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,9 @@ class Book:
     def number(self, of: Class) -> int:
         if of not in self.classes:
             found = self.db.execute(
-                "INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native)"
-                " VALUES (%s, %s, %s, %s, %s, %s, true) RETURNING id",
-                (of.cluster, of.user, of.team, of.pool, of.slice, of.priority),
+                "INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native, kind,"
+                " service) VALUES (%s, %s, %s, %s, %s, %s, true, %s, %s) RETURNING id",
+                (of.cluster, of.user, of.team, of.pool, of.slice, of.priority, of.kind, of.service),
             ).fetchone()
             assert found is not None
             self.classes[of] = found[0]
@@ -99,6 +101,21 @@ class Book:
                             r.seconds * r.devices,
                         )
                         for r in rows
+                    ],
+                )
+            for table, time in (("service_hour", "hour"), ("service_day", "day")):
+                cursor.executemany(
+                    f"INSERT INTO {table} VALUES (%s, %s, %s, %s) ON CONFLICT ({time}, class, job)"
+                    f" DO UPDATE SET device_seconds = {table}.device_seconds + excluded.device_seconds",
+                    [
+                        (
+                            moment(r.hour) if time == "hour" else self.local.day_of(r.hour),
+                            self.number(r.of),
+                            r.job,
+                            r.seconds * r.devices,
+                        )
+                        for r in rows
+                        if r.of.service
                     ],
                 )
 
@@ -143,6 +160,7 @@ _OF = {
     Label.PRIORITY: "priority",
     Label.CLUSTER: "cluster",
     Label.SLICE: "slice",
+    Label.KIND: "kind",
 }
 
 
@@ -175,7 +193,9 @@ def by_hand(
             if label is Label.DAY:
                 labels.append(local.day_of(row.hour).isoformat())
             else:
-                labels.append(row.name if label is Label.NAME else getattr(row.of, _OF[label]))
+                named = label is Label.NAME or (label is Label.SERVICE and row.of.service)
+                unnamed = label is Label.SERVICE and not row.of.service
+                labels.append(row.name if named else "" if unnamed else getattr(row.of, _OF[label]))
         for number, span in enumerate(spans.get(PoolName(row.of.pool), [])):
             if span.start <= row.hour < span.end and passes(row, which):
                 key = (number, row.of.pool, row.of.slice, tuple(labels))
@@ -204,6 +224,7 @@ class Dice:
                 self._random.choice(("a100", "h100", "mig")),
                 self._random.choice(("", "1g.10gb")),
                 self._random.choice(("normal", "low", "")),
+                *self._random.choice((("", False), ("JobSet", False), ("Deployment", True))),
             )
             for _ in range(12)
         ]

@@ -52,6 +52,7 @@ async def _refused(ledger: Ledger, word: str) -> RequestError:
         ("nlp/train-0", ["nlp/train-0", "hpc/nlp/train-0"]),
         ("nlp/train-0/1a2b3c4d", ["nlp/train-0", "hpc/nlp/train-0", "nlp/train-0/1a2b3c4d"]),
         ("nlp/pod/train-0/1a2b3c4d", ["nlp/train-0", "hpc/nlp/train-0", "hpc/nlp/pod/train-0"]),
+        ("nlp/deployment/llm/1a2b3c4d", ["nlp/llm", "hpc/nlp/llm", "nlp/deployment/llm"]),
     ],
 )
 async def test_engine_ids(

@@ -186,3 +186,25 @@ async def test_months_close_in_order(ledger: Ledger, book: CostBook) -> None:
     await fill(ledger, book, OCTOBER, 40)
     with pytest.raises(MonthOpen):
         await MonthStatements(ledger, Costs(ledger)).close(FLEET, date(2026, 11, 1), "x", NOW + 40 * 86400)
+
+
+@pytest.mark.parametrize(("idle", "overhead"), RULES)
+async def test_a_service_pays_for_what_its_replicas_held_whatever_else_there_is(
+    ledger: Ledger, book: CostBook, idle: Sharing, overhead: Sharing
+) -> None:
+    await fill(ledger, book, OCTOBER, 5)
+    serving = Class("hpc", "", "nlp", "a100", "", "normal", "Deployment", service=True)
+    hour = calendar().day_start(OCTOBER)
+    more = [
+        Row(serving, hour + 3600 * n, 3600, 2, job=10_000 + n % 2, name=f"llm-{n % 2}") for n in range(20)
+    ]
+    await book.add(ledger, more)
+    reports = CostReports(Costs(ledger))
+    fleet = with_rules(idle, overhead)
+    cost = (await reports.cost(fleet, ReportQuery("2026-10", (Label.SERVICE,)), NOW)).table
+    whole = (await reports.cost(fleet, ReportQuery("2026-10", (Label.TEAM,)), NOW)).table
+    assert cost.total.total == whole.total.total  # it is all there: services by name, the rest in one row
+    hours = {row.labels[0]: row.gpu_hours for row in cost.rows if row.labels[0] and row.kind is None}
+    assert hours == {"llm-0": 20, "llm-1": 20}
+    kinds = (await reports.usage(fleet, ReportQuery("2026-10", (Label.KIND,)), NOW)).table
+    assert {row.labels[0] for row in kinds.rows} == {"", "Deployment"}

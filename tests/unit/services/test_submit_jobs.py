@@ -252,6 +252,22 @@ async def test_a_native_job_says_where_to_look(bench: Bench) -> None:
     assert refused.value.code == "NoLog"
 
 
+async def test_the_log_of_a_replica_is_its_pods(bench: Bench) -> None:
+    (number,) = await submit(bench.ledger)
+    await Dispatching(bench.ledger, bench.fields[HPC]).run()
+    detail = await bench.ledger.jobs.one(number)
+    assert detail is not None
+    (current,) = bench.fields[HPC].jobs
+    pods = [Attempt(detail.row.submitted_at, (), 1, replica=name) for name in ("web-0", "web-1", "web-0")]
+    told = replace(
+        detail, attempts=tuple(StoredAttempt(n, current, pod) for n, pod in enumerate(pods, start=1))
+    )
+    reader = JobLogReader(bench.ledger, bench.fleets, bench.held)
+    assert [(await _words(reader, told, n))[-1] for n in (2, 3, None)] == ["web-1", "web-0", "web-0"]
+    with pytest.raises(PermanentError, match="created anew"):
+        await reader.read(told, 1, 0, 10)
+
+
 async def _words(reader: JobLogReader, detail: JobDetail, attempt: int | None) -> list[str]:
     part = await reader.read(detail, attempt, 0, 1000)
     name, before, engine, number = part.data.decode().split()

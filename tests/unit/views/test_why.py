@@ -57,6 +57,7 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
                 "nodes": ["gpu001", "gpu002"],
                 "devices": 8,
                 "reason": "",
+                "replica": "",
             }
         ]
     return wire.JobDetail.model_validate(plain | other)

@@ -115,6 +115,11 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         node: Annotated[str | None, Query(max_length=253, description="running on this node now")] = None,
         array: Annotated[str | None, Query(max_length=300, description="any of its tasks")] = None,
         native: Annotated[bool | None, Query(description="only, or without, those of engines' tools")] = None,
+        kind: Annotated[
+            str | None,
+            Query(max_length=253, description="a kind of workload on Kubernetes; empty: jobs alone"),
+        ] = None,
+        service: Annotated[bool | None, Query(description="only, or without, services")] = None,
         since: Annotated[AwareDatetime | None, Query(description="submitted then or later")] = None,
         until: Annotated[AwareDatetime | None, Query(description="submitted before")] = None,
         window: Annotated[
@@ -145,6 +150,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
             node=node,
             array=None if task is None else task.array or task.id,
             native=native,
+            kind=kind,
+            service=service,
             submitted_after=since,
             submitted_before=until,
         )

@@ -466,6 +466,7 @@ Examples:
   fairway get jobs --team nlp --since 2h --all   everything a team submitted in the last two hours
   fairway get jobs --mine --search eval --state failed --window last-week
   fairway get jobs --array 8f3k --tasks          each task of an array
+  fairway get jobs --service --state running     services, with the replicas that run
   fairway get jobs --state failed -o json
 """
 )
@@ -491,6 +492,14 @@ Examples:
 @click.option("--array", metavar="JOB", help="Only tasks of this array.", shell_complete=completion.jobs)
 @click.option(
     "--native/--ours", default=None, help="Only jobs made with sbatch or kubectl, or only Fairway's own."
+)
+@click.option(
+    "--kind",
+    metavar="KIND",
+    help="Only workloads of this kind on Kubernetes, such as Deployment or JobSet.",
+)
+@click.option(
+    "--service/--no-service", default=None, help="Only services, such as Deployments, or none of them."
 )
 @click.option("--since", type=_AGE, metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
 @click.option("--before", type=_AGE, metavar="AGE", help="Submitted longer ago than this.")

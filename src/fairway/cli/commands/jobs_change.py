@@ -131,6 +131,8 @@ Examples:
 def hold(**options: Any) -> None:
     """Hold waiting jobs. Running jobs continue.
 
+    A service on Kubernetes (a Deployment, a Ray cluster) is stopped until it is released.
+
     JOB is an id, a name or an engine id. A job on hold keeps its place in the queue. Either all jobs are held
     or, if you may not hold one of them, none. The id of an array's first task holds the whole array.
     """

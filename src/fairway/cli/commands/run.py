@@ -87,6 +87,7 @@ Examples:
   fairway submit job.yaml                          a job file with one or more jobs
   fairway submit train.sh                          a script with #SBATCH lines
   fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags override the file
+  fairway submit llm.yaml --pool a100              a Deployment, JobSet, RayJob, PyTorchJob, ...
   fairway submit job.yaml --dry-run                show the placement and what would be sent
   fairway submit --again 8f3k --time 4h            an earlier job, with a new time limit
   make-job | fairway submit -                      from a pipe
@@ -196,7 +197,7 @@ def run(options: SubmitOptions, *, command: tuple[str, ...], **flags: Any) -> No
 @job_flags
 @submit_options
 def submit(options: SubmitOptions, *, files: tuple[str, ...], again: tuple[str, ...], **flags: Any) -> None:
-    """Submit job files, #SBATCH scripts or Kubernetes Jobs.
+    """Submit job files, #SBATCH scripts or Kubernetes manifests.
 
     Either all jobs are submitted or, if a file has an error, none. Flags override the values in the files,
     and those of a job that is submitted again.

@@ -18,12 +18,14 @@ from fairway.model.text import clean
 from fairway.views.jobs import (
     BAD,
     TimelineEntry,
+    attempt_text,
     facts,
     gpus_text,
     headline,
     next_step,
     note,
     pool_text,
+    replica_lines,
     state_text,
     tasks_text,
     timeline,
@@ -73,6 +75,7 @@ def jobs_view(
     columns = [
         Column("JOB"),
         Column("NAME", fit=Fit.MIDDLE),
+        Column("KIND", hide_if_empty=True),
         Column("STATE", fit=Fit.END),
         Column("GPUS", right=True),
         Column("POOL", fit=Fit.MIDDLE),
@@ -144,6 +147,7 @@ def _row(group: JobGroup, now: datetime) -> list[str]:
     return [
         group.id,
         name_text(group),
+        clean(job.kind or ""),
         state,
         gpus_text(job),
         pool_text(job),
@@ -160,9 +164,7 @@ def _note(group: JobGroup, now: datetime, *, wide: bool) -> str:
     if group.tasks is not None:
         return ""
     if not wide and job.code and job.state in OPEN_JOBS and job.last_seen_at is None:
-        return ", ".join(
-            filter(None, (f"attempt {job.attempt_count}" if job.attempt_count > 1 else "", job.code))
-        )
+        return ", ".join(filter(None, (attempt_text(job), job.code)))
     return note(job, now)
 
 
@@ -193,6 +195,8 @@ def job_lines(
         lines += _labelled("cost", str(job.cost), width)
     if gpus:
         lines += [ScreenLine(), *gpus]
+    if replicas := replica_lines(job, now):
+        lines += [ScreenLine(), *(ScreenLine(f"  {text}" if n else text) for n, text in enumerate(replicas))]
     entries = timeline(job)
     if entries:
         lines += [ScreenLine(), ScreenLine("Timeline (UTC)")]

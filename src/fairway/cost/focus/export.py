@@ -128,6 +128,8 @@ class _Day:
         self._team = label_index(context, Label.TEAM)
         self._user = label_index(context, Label.USER)
         self._priority = label_index(context, Label.PRIORITY)
+        self._kind = label_index(context, Label.KIND)
+        self._service = label_index(context, Label.SERVICE)
 
     def rows(self, carriers: dict[Group, Carry]) -> Iterator[Row]:
         charges = []
@@ -175,6 +177,12 @@ class _Day:
                 cells[_X_USER] = labels[self._user]
             if self._priority is not None:
                 cells[_X_PRIORITY] = labels[self._priority]
+            if charge.kind is ChargeKind.USAGE and self._service is not None and labels[self._service]:
+                # Of a service, the resource is itself; its pool is in the tags.
+                name = labels[self._service]
+                cells[_RESOURCE_ID] = f"{self._context.fleet.name}/{charge.cluster}/{name}"
+                cells[_RESOURCE_NAME] = name
+                cells[_RESOURCE_TYPE] = labels[self._kind] if self._kind is not None else "Service"
         key = (charge.cluster, "" if charge.supply is None else charge.supply.pool, *labels)
         tags = self._tags.get(key)
         if tags is None:
@@ -295,6 +303,8 @@ _CONTRACTED_COST, _CONTRACTED_PRICE = PLACE["ContractedCost"], PLACE["Contracted
 _PRICING_QUANTITY, _COMMITMENT_QUANTITY = PLACE["PricingQuantity"], PLACE["CommitmentDiscountQuantity"]
 _CONSUMED, _CONSUMED_UNIT = PLACE["ConsumedQuantity"], PLACE["ConsumedUnit"]
 _SUB_ID, _SUB_NAME, _SUB_TYPE = PLACE["SubAccountId"], PLACE["SubAccountName"], PLACE["SubAccountType"]
+_RESOURCE_ID, _RESOURCE_NAME = PLACE["ResourceId"], PLACE["ResourceName"]
+_RESOURCE_TYPE = PLACE["ResourceType"]
 _PRICING_EFFECTIVE = PLACE["PricingCurrencyEffectiveCost"]
 _PRICING_LIST = PLACE["PricingCurrencyListUnitPrice"]
 _PRICING_CONTRACTED = PLACE["PricingCurrencyContractedUnitPrice"]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -14,15 +14,28 @@ from fairway.engines.kubernetes.api.client import ApiServer
 from fairway.engines.kubernetes.api.connection import ApiConnection
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, WatchedKind
-from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject, PodObject, Version
+from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, ListPage, NodeObject, PodObject, Version
 from fairway.engines.kubernetes.jobs.explain import explain
-from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
+from fairway.engines.kubernetes.jobs.manifest import preview
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
 from fairway.engines.kubernetes.jobs.recover import LostNodeRecovery
-from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
+from fairway.engines.kubernetes.jobs.roots import find_roots
+from fairway.engines.kubernetes.jobs.submit import KubernetesRunner, order_objects
 from fairway.engines.kubernetes.nodes import cordon
+from fairway.engines.kubernetes.nodes.claims import RESOURCE_API, ClaimFacts, ClaimObject, claims_kind
+from fairway.engines.kubernetes.nodes.devices import device_classes
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
+from fairway.engines.kubernetes.nodes.slices import (
+    CLASSES,
+    SLICES,
+    DeviceClasses,
+    DeviceClassObject,
+    SliceFacts,
+    SliceObject,
+    device_classes_of,
+    slice_transform,
+)
 from fairway.engines.kubernetes.policy import restore, webhook
 from fairway.engines.kubernetes.policy.flavor_nodes import UNCOUNTED
 from fairway.engines.kubernetes.policy.import_ import import_policy
@@ -67,7 +80,7 @@ _FRESH_SECONDS: Final = 2.0
 _READ_SECONDS: Final = 120.0
 """Reading the policy of thousands of teams takes a dozen lists, each in pages."""
 _VERSION_SECONDS: Final = 300.0
-"""How long a reply of /version is cached: clusters are upgraded while they are observed."""
+"""How long a reply of /version, and the DeviceClasses, are cached: both change while a cluster runs."""
 
 
 @dataclass(slots=True)
@@ -77,27 +90,35 @@ class _NodeWatch:
     api: ApiServer
     nodes: Informer[NodeObject, NodeFacts]
     pods: Informer[PodObject, PodDevices]
+    classes: DeviceClasses
+    slices: Informer[SliceObject, SliceFacts] | None = None
+    claims: Informer[ClaimObject, ClaimFacts] | None = None
+    """None: no pool names a DeviceClass."""
     version: str = ""
     version_at: float = float("-inf")
 
     @property
+    def informers(self) -> tuple[Informer[Any, Any], ...]:
+        return tuple(i for i in (self.nodes, self.pods, self.slices, self.claims) if i is not None)
+
+    @property
     def alive(self) -> bool:
-        return self.nodes.alive and self.pods.alive
+        return all(informer.alive for informer in self.informers)
 
     def start(self) -> None:
-        self.nodes.start()
-        self.pods.start()
+        for informer in self.informers:
+            informer.start()
 
     async def stop(self) -> None:
-        await self.nodes.stop()
-        await self.pods.stop()
+        for informer in self.informers:
+            await informer.stop()
 
 
 class KubernetesEngine:
     """An engine that observes a cluster with informers, governs it through Kueue and runs jobs on it.
 
-    Nothing is opened before the first `observe`. GPUs allocated by dynamic resource allocation
-    (ResourceClaims) are not extended resources and are not observed.
+    Nothing is opened before the first `observe`. ResourceSlices and ResourceClaims are followed where a
+    pool names a DeviceClass.
     """
 
     diagnosed: tuple[ConditionType, ...] = (ConditionType.QUEUES_DOWN,)
@@ -115,6 +136,8 @@ class KubernetesEngine:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._connection = ApiConnection(cluster, timeout_seconds)
+        self._classes = device_classes(self._pools)
+        self._classes_at = float("-inf")
         self._watch: _NodeWatch | None = None
         self._lock = asyncio.Lock()
         self._logged_overlaps: frozenset[Overlap] = frozenset()
@@ -132,7 +155,7 @@ class KubernetesEngine:
     async def find_policy(self) -> FoundPolicy:
         """Return every object of the governed kinds, ours or not, and Kueue's configuration."""
         async with self._policy_connection.requests(_READ_SECONDS) as requests:
-            return await find_policy(requests, self._pools)
+            return await find_policy(requests, self._pools, find_roots)
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to this cluster's objects. Pure."""
@@ -205,8 +228,9 @@ class KubernetesEngine:
     """The API server accepts a name once; a second create answers with a conflict."""
 
     def preview(self, order: Order, fleet: Fleet) -> str:
-        """Return the Job that would be created, as YAML. Pure."""
-        return preview(job_manifest(order, fleet, self._cluster))
+        """Return the object that would be created, and the template of its claims, as YAML. Pure."""
+        made = order_objects(order, fleet, self._cluster, job_sets=self._runner.kinds.job_sets)
+        return preview(*filter(None, (made.template, made.body)))
 
     def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Create Jobs, sixteen at a time; yield each once it is created, found to exist, or refused."""
@@ -237,11 +261,18 @@ class KubernetesEngine:
         return await self._runner.requeue(jobs)
 
     async def read_log(
-        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+        self,
+        order: Order,
+        engine_id: EngineId,
+        attempt: int,
+        offset: int,
+        limit: int,
+        node: int = 0,
+        replica: str = "",
     ) -> LogPart:
         """Read the log of an attempt's pod, as long as the pod exists."""
         job = self._mirror.observed(engine_id)
-        return await self._runner.read_log(job, engine_id, attempt, offset, limit, node)
+        return await self._runner.read_log(job, engine_id, attempt, offset, limit, node, replica)
 
     async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Return Jobs that changed since the batch with this mark; any other mark gets all of them."""
@@ -257,8 +288,8 @@ class KubernetesEngine:
             return await explain(requests, engine_id, fleet, self._cluster.name, self._pools)
 
     async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
-        """Return None: Kueue's quota and the size of nodes are compared before."""
-        return None
+        """Return why, if the cluster lacks a manifest's kind. Placement compares quota and nodes before."""
+        return await self._runner.never_fits(order)
 
     async def close(self) -> None:
         """Stop the informers and close all connections."""
@@ -275,9 +306,7 @@ class KubernetesEngine:
             version = await self._version(watch)
             self._connection.raise_if_closed()
             watch.start()
-            await asyncio.gather(
-                watch.nodes.ensure_fresh(_FRESH_SECONDS), watch.pods.ensure_fresh(_FRESH_SECONDS)
-            )
+            await asyncio.gather(*(i.ensure_fresh(_FRESH_SECONDS) for i in watch.informers))
             return self._observation(watch, version)
         except FairwayError as e:
             # New credentials in the file may resolve a refusal, and a new informer a dead one.
@@ -289,12 +318,17 @@ class KubernetesEngine:
 
     def _observation(self, watch: _NodeWatch, version: str) -> Observation:
         nodes = {name: stored.value for (_, name), stored in watch.nodes.store.items()}
-        observed = observe_nodes(nodes, watch.pods.store.values(), self._pools)
+        slices = watch.slices.store.values() if watch.slices else ()
+        claims = watch.claims.store.values() if watch.claims else ()
+        observed = observe_nodes(nodes, watch.pods.store.values(), self._pools, slices, claims)
         self._log_overlaps(observed.overlaps)
         return Observation(self._cluster.name, version, observed.nodes)
 
     async def _watch_on(self, api: ApiServer) -> _NodeWatch:
-        if self._watch is None or self._watch.api is not api:
+        classes = self._watch.classes if self._watch else DeviceClasses()
+        if self._classes and self._clock() - self._classes_at > _VERSION_SECONDS:
+            classes = await self._read_classes(api)
+        if self._watch is None or self._watch.api is not api or self._watch.classes != classes:
             await self._stop_watching()
             timing = InformerTiming(request_seconds=self._timeout_seconds)
             nodes = WatchedKind("nodes", "/api/v1/nodes", NodeObject, node_transform(self._pools))
@@ -304,8 +338,24 @@ class KubernetesEngine:
                 api,
                 Informer(api, nodes, timing=timing, clock=self._clock),
                 Informer(api, pods, timing=timing, clock=self._clock),
+                classes,
             )
+            if self._classes:
+                slices = WatchedKind(
+                    SLICES, f"{RESOURCE_API}/resourceslices", SliceObject, slice_transform(classes)
+                )
+                self._watch.slices = Informer(api, slices, timing=timing, clock=self._clock)
+                claims = claims_kind(self._classes)
+                self._watch.claims = Informer(api, claims, timing=timing, clock=self._clock)
         return self._watch
+
+    async def _read_classes(self, api: ApiServer) -> DeviceClasses:
+        """Read what the DeviceClasses of the pools select, which changes rarely if ever."""
+        call = ApiCall(api.server, "list", CLASSES)
+        path, timeout = f"{RESOURCE_API}/deviceclasses", self._timeout_seconds
+        found = await api.get(path, {}, ListPage[DeviceClassObject], call, timeout_seconds=timeout)
+        self._classes_at = self._clock()
+        return device_classes_of(found.items or (), self._classes)
 
     async def _stop_watching(self) -> None:
         watch, self._watch = self._watch, None

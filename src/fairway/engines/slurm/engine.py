@@ -228,11 +228,18 @@ class SlurmEngine:
             return await demote.requeue(self._rest, jobs, context.helper_partition, time.time)
 
     async def read_log(
-        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+        self,
+        order: Order,
+        engine_id: EngineId,
+        attempt: int,
+        offset: int,
+        limit: int,
+        node: int = 0,
+        replica: str = "",
     ) -> LogPart:
         """Read a log from the shared folder.
 
-        All nodes of a gang print into one file, so `node` is ignored.
+        All nodes of a gang print into one file, so `node` is ignored. No job has replicas.
         """
         return await self._reader.read(order, engine_id, attempt, offset, limit)
 

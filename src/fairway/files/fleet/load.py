@@ -325,7 +325,11 @@ def _place(pool: Section, gpu: GpuType) -> Place:
         return KubernetesPlace(
             node_labels=MappingProxyType({key: found.value for key, found in labels.items()}),
             taints=tuple(found.value for found in kubernetes.get(fs.TAINTS) or ()),
-            resource=resource_of(kubernetes, gpu),
+            resource=resource_of(pool, gpu),
+            device_class=kubernetes.get(fs.DEVICE_CLASS),
+            slice_classes=MappingProxyType(
+                {SliceName(key): c.value for key, c in (kubernetes.get(fs.DEVICE_CLASSES) or {}).items()}
+            ),
         )
     virtual = pool.require(fs.VIRTUAL_PLACE)
     counts = virtual.get(fs.SLICES_PER_GPU) or {}

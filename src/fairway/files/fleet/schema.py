@@ -143,7 +143,18 @@ TAINTS: Final = Key(
 GPU_RESOURCE: Final = Key(
     "resource",
     values.RESOURCE,
-    "Name of the GPU resource; default: that of the vendor, e.g. nvidia.com/gpu.",
+    "Name of the GPU resource; default: that of the vendor, e.g. nvidia.com/gpu, or of a device class, "
+    "CLASS/gpu.",
+)
+DEVICE_CLASS: Final = Key(
+    "device_class",
+    values.DEVICE_CLASS,
+    "DeviceClass of the GPUs, where pods claim them (DRA).",
+)
+DEVICE_CLASSES: Final = Key(
+    "device_classes",
+    MapOf(values.SLICE, values.DEVICE_CLASS, "device classes"),
+    "DeviceClass of each MIG profile in slices, where pods claim them (DRA).",
 )
 NODES: Final = Key("nodes", Integer(1, 100_000), "Number of nodes.", example="4", required=True)
 GPUS_PER_NODE: Final = Key("gpus_per_node", Integer(1, 64), "GPUs per node.", default=8)
@@ -170,8 +181,9 @@ GPU: Final = Key(
 )
 SLICES: Final = Key(
     "slices",
-    ListOf(values.SLICE, "MIG profiles"),
-    "MIG profiles of the GPUs; a slice costs its part of the GPU, or its price in slice_prices.",
+    ListOf(values.SLICE, "slices"),
+    "MIG profiles of the GPUs, or shared-N: each GPU is N replicas by time-slicing or MPS. A slice costs its "
+    "part of the GPU, or its price in slice_prices.",
 )
 CAPACITY: Final = Key(
     "capacity",
@@ -198,7 +210,10 @@ SLURM_PLACE: Final = Key(
 )
 KUBERNETES_PLACE: Final = Key(
     "kubernetes",
-    Record("Location of the pool on Kubernetes", (NODE_LABELS, TAINTS, GPU_RESOURCE)),
+    Record(
+        "Location of the pool on Kubernetes",
+        (NODE_LABELS, TAINTS, GPU_RESOURCE, DEVICE_CLASS, DEVICE_CLASSES),
+    ),
     "Location of the pool on a Kubernetes cluster.",
     example="{ node_labels: { nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB } }",
 )

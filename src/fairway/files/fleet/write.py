@@ -10,7 +10,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Final
 
-from fairway.files.fleet.checks.pools import RESOURCES
+from fairway.files.fleet.checks.pools import default_resource
 from fairway.files.fleet.schema_diagnosis import written_thresholds
 from fairway.files.fleet.schema_prices import BEFORE
 from fairway.files.schema.values import UNLIMITED, percent_text
@@ -232,7 +232,7 @@ def _pool(pool: Pool) -> Mapping[str, Value]:
         **_pricing(pool),
         "topology": pool.topology,
     }
-    return _given(keys) | _place(pool.place, pool.gpu)
+    return _given(keys) | _place(pool.place, pool.gpu, pool.slices)
 
 
 def _pricing(pool: Pool) -> dict[str, Value | None]:
@@ -269,13 +269,19 @@ def _cost_keys(rules: CostRules) -> dict[str, str]:
     return {"timezone": rules.timezone, "idle": str(rules.idle), "overhead": str(rules.overhead)}
 
 
-def _place(place: Place, gpu: GpuType) -> dict[str, Value]:
+def _place(place: Place, gpu: GpuType, slices: Sequence[SliceName]) -> dict[str, Value]:
     match place:
         case SlurmPlace(partition, gres, others):
             return {"slurm": _given({"partition": partition, "other_partitions": others, "gres": gres})}
-        case KubernetesPlace(node_labels, taints, resource):
-            other_resource = resource if resource != RESOURCES[gpu.vendor] else None
-            keys = {"node_labels": node_labels, "taints": taints, "resource": other_resource}
+        case KubernetesPlace(node_labels, taints, resource, device_class, slice_classes):
+            default = default_resource(gpu, device_class, slices)
+            keys: dict[str, Value | None] = {
+                "node_labels": node_labels,
+                "taints": taints,
+                "resource": resource if resource != default else None,
+                "device_class": device_class,
+                "device_classes": {str(name): class_ for name, class_ in slice_classes.items()},
+            }
             return {"kubernetes": _given(keys)}
         case VirtualPlace():
             size: dict[str, Value | None] = {

@@ -7,6 +7,7 @@ from typing import Final
 
 from fairway.files.diagnostics import FaultCode, Severity, did_you_mean, shown
 from fairway.files.schema.values import SLICE, Problem
+from fairway.model.gpu import replicas_of
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import GpuRequest
 from fairway.model.names import SliceName
@@ -16,7 +17,7 @@ MAX_GPUS: Final = 1024
 """Maximum number of GPUs on one node."""
 MAX_MEMORY_GB: Final = 10_000
 EXPECTED: Final = "GPUs for each node, like A100-80GB:8, H100:8, 8, 40GB..80GB or 1g.10gb:2"
-GPUS_EXAMPLES: Final = ("A100-80GB:8", "H100:8", "8", "40GB..80GB:2", "40GB..", "1g.10gb")
+GPUS_EXAMPLES: Final = ("A100-80GB:8", "H100:8", "8", "40GB..80GB:2", "40GB..", "1g.10gb", "shared-4")
 
 _COUNT: Final = r"[1-9][0-9]{0,3}"
 _GB: Final = r"[1-9][0-9]{0,4}[Gg][Bb]"
@@ -43,7 +44,7 @@ def parse_gpus(text: str) -> tuple[GpuRequest | None, Problem | None]:
         return GpuRequest(count), None
     if ".." in what:
         return _range(count, what)
-    if re.fullmatch(_PROFILE, what):
+    if re.fullmatch(_PROFILE, what) or replicas_of(what.lower()) is not None:
         return _slice(count, what.lower())
     return _model(count, what)
 
@@ -80,7 +81,7 @@ def _range(count: int, what: str) -> tuple[GpuRequest | None, Problem | None]:
 
 
 def _slice(count: int, what: str) -> tuple[GpuRequest | None, Problem | None]:
-    if what not in SLICE.suggestions:
+    if what not in SLICE.suggestions and replicas_of(what) is None:
         hint = did_you_mean(
             what, SLICE.suggestions, "see the profiles of each GPU in docs/reference/gpu-types.md"
         )

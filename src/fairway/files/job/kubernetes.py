@@ -1,4 +1,4 @@
-"""Translate a Kubernetes Job manifest to the keys of a job file; a field without equivalent is an error."""
+"""Translate a Kubernetes Job manifest to the keys of a job file, as far as these can say it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, dotted, shown
+from fairway.files.diagnostics import (
+    Fault,
+    FaultCode,
+    Faults,
+    Location,
+    Severity,
+    did_you_mean,
+    dotted,
+    shown,
+)
 from fairway.files.job.gpus import model_of_product
 from fairway.files.job.schema import as_job_name
 from fairway.files.yaml import (
@@ -77,21 +86,22 @@ def is_manifest(node: Node) -> bool:
     return bool(version) and not version.startswith("fairway") and bool(kind)
 
 
-def translate(node: MappingNode, given: frozenset[str], faults: Faults) -> MappingNode | None:
-    """Translate a manifest to a job; keys in `given` are set elsewhere, e.g. by flags, and may be missing.
+def is_job(node: MappingNode) -> bool:
+    """Return whether a manifest is a batch/v1 Job."""
+    return (_text(node, "apiVersion"), _text(node, "kind")) == ("batch/v1", "Job")
 
-    Returns None if the manifest is not a batch/v1 Job, with the fault reported.
-    """
-    version, kind = _text(node, "apiVersion"), _text(node, "kind")
-    if (version, kind) != ("batch/v1", "Job"):
-        faults.add(
-            FaultCode.NOT_A_JOB,
-            Location(*node.mark, "kind", shown(kind)),
-            f"{shown(f'{version} {kind}')} is not a job that Fairway can submit",
-            expected="a file of  kind: Job, apiVersion fairway/v1alpha1 or batch/v1",
-            hint="submit it by  kubectl apply; Fairway sees and governs it all the same",
-        )
-        return None
+
+def first_unsupported(node: MappingNode, given: frozenset[str]) -> Fault | None:
+    """Return the first thing that keeps a sound Job from being a job file. Returns None if nothing does."""
+    faults = Faults("")
+    translate(node, given, faults)
+    errors = [fault for fault in faults.sorted() if fault.severity is Severity.ERROR]
+    sound = all(fault.code in {FaultCode.UNSUPPORTED_OPTION, FaultCode.MISSING_KEY} for fault in errors)
+    return next((f for f in errors if f.path), errors[0]) if errors and sound else None
+
+
+def translate(node: MappingNode, given: frozenset[str], faults: Faults) -> MappingNode:
+    """Translate a Job; keys in `given` are set elsewhere, e.g. by flags, and may be missing."""
     return _ManifestTranslator(given, faults, node.mark).job(node)
 
 

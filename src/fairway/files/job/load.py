@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from fairway.files.diagnostics import Fault, FaultCode, Faults, Location, Severity, shown
-from fairway.files.job import kubernetes, sbatch
+from fairway.files.job import kubernetes, manifest, sbatch
 from fairway.files.job import schema as js
-from fairway.files.schema.containers import Record, Section
+from fairway.files.schema.containers import Key, Record, Section
 from fairway.files.schema.values import FieldPath
 from fairway.files.yaml import (
     MappingEntry,
@@ -27,7 +27,9 @@ from fairway.files.yaml import (
     sequence_node,
 )
 from fairway.model.job import JobSpec, Retries
+from fairway.model.manifest import as_manifest_name
 from fairway.model.names import PoolName, PriorityName, TeamName
+from fairway.model.workload_kinds import WORKLOAD_KINDS
 
 MAX_CHARACTERS: Final = 1024 * 1024
 """Maximum number of characters in a file of jobs."""
@@ -35,6 +37,8 @@ MAX_JOBS: Final = 1000
 """Maximum number of jobs in one file."""
 _NUMBERS: Final = frozenset({"nodes", "cpus", "retries"})
 _NO_KEYS: Final = mapping_node({}, Mark(1, 1))
+_JOB_KINDS: Final = frozenset(kind.kind for kind in WORKLOAD_KINDS)
+_MANIFEST_FLAGS: Final = frozenset(key.name for key in js.MANIFEST_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def is_job_text(data: bytes) -> bool:
     """Return whether the beginning of a file looks like jobs rather than a fleet."""
     text = data.decode("utf-8-sig", "replace")
     kinds = re.findall(r"^[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", text, re.MULTILINE)
-    return sbatch.is_script(text) or "Job" in kinds
+    return sbatch.is_script(text) or any(kind in _JOB_KINDS for kind in kinds)
 
 
 def check_flags(given: MappingNode) -> JobReport:
@@ -159,8 +163,9 @@ def _read_document(
     node: Node, given: MappingNode, given_names: frozenset[str], faults: Faults
 ) -> Section | None:
     if isinstance(node, MappingNode) and kubernetes.is_manifest(node):
-        translated = kubernetes.translate(node, given_names, faults)
-        return _read(js.TRANSLATED_JOB, translated, given, faults) if translated else None
+        if not kubernetes.is_job(node) or _as_written(node, given_names, faults):
+            return _read(js.TRANSLATED_MANIFEST, manifest.as_job(node), given, faults)
+        return _read(js.TRANSLATED_JOB, kubernetes.translate(node, given_names, faults), given, faults)
     kind = node.entry("kind") if isinstance(node, MappingNode) else None
     if kind and isinstance(kind.value, ScalarNode) and kind.value.text == "Fleet":
         faults.add(
@@ -171,12 +176,48 @@ def _read_document(
             hint="look at it with  fairway check -f FILE",
         )
         return None
-    return _read(js.JOB, node, given, faults)
+    has_manifest = isinstance(node, MappingNode) and node.entry(js.MANIFEST.name) is not None
+    return _read(js.MANIFEST_JOB if has_manifest else js.JOB, node, given, faults)
+
+
+def _as_written(node: MappingNode, given_names: frozenset[str], faults: Faults) -> bool:
+    """Return whether a Job has to be submitted as it is, with a warning: a job file cannot say all of it.
+
+    Flags that a manifest cannot have, and faults of the manifest itself, leave it to be translated.
+    """
+    first = kubernetes.first_unsupported(node, given_names)
+    if first is None or not given_names <= _MANIFEST_FLAGS or manifest.has_faults(node):
+        return False
+    why = f"{first.path} has no key in a job file" if first.path else first.message
+    faults.add(
+        FaultCode.AS_WRITTEN,
+        first.locations[0],
+        f"{why}: the Job is submitted as it is, to Kubernetes only",
+        hint=f"to let it run anywhere: {first.hint}",
+        severity=Severity.WARNING,
+    )
+    return True
 
 
 def _read(record: Record, node: Node, given: MappingNode, faults: Faults) -> Section | None:
     found = record.read(_with(node, given), FieldPath((), node.mark), faults)
+    if found is not None:
+        _check_service(found.value, faults)
     return found.value if found else None
+
+
+def _check_service(job: Section, faults: Faults) -> None:
+    """Report keys that mean nothing for a workload that does not end by itself."""
+    read = job.get(js.MANIFEST)
+    if read is None or not read.found.kind.service:
+        return
+    kind = read.found.kind.kind
+    keys: tuple[Key[Any], ...] = (js.RETRIES, js.TIME)
+    for key in keys:
+        if (given := job.found(key)) is not None:
+            message = f"a {kind} does not end by itself, so it has no {key.name}"
+            hint = f"remove {key.name}; end it with  fairway cancel"
+            faults.add(FaultCode.UNSUPPORTED_OPTION, given.location, message, hint=hint)
 
 
 def _with(node: Node, given: MappingNode) -> Node:
@@ -208,15 +249,16 @@ def _with(node: Node, given: MappingNode) -> Node:
 def _build(job: Section) -> JobSpec:
     team, priority, pool = job.get(js.TEAM), job.get(js.PRIORITY), job.get(js.POOL)
     memory, retries = job.get(js.MEMORY), job.get(js.RETRIES)
+    read = job.get(js.MANIFEST)
     return JobSpec(
-        name=job.require(js.JOB_NAME),
-        gpus=job.require(js.GPUS),
+        name=job.require(js.JOB_NAME) if read is None else as_manifest_name(job.require(js.JOB_NAME)),
+        gpus=job.require(js.GPUS) if read is None else read.found.gpus,
         command=job.get(js.COMMAND) or (),
         script=job.get(js.SCRIPT),
         team=TeamName(team) if team else None,
         priority=PriorityName(priority) if priority else None,
         pool=PoolName(pool) if pool else None,
-        nodes=job.get(js.NODES) or 1,
+        nodes=(job.get(js.NODES) or 1) if read is None else read.found.pods,
         cpus=job.get(js.CPUS),
         memory_gb=int(memory.removesuffix("GB")) if memory else None,
         time_seconds=job.get(js.TIME),
@@ -229,4 +271,6 @@ def _build(job: Section) -> JobSpec:
         retries=retries if retries is not None else Retries(),
         tolerates=frozenset(found.value for found in job.get(js.TOLERATES) or ()),
         together=job.get(js.TOGETHER) is not None,
+        manifest=None if read is None else read.text,
+        all_devices=None if read is None else read.found.devices,
     )

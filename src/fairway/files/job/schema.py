@@ -9,6 +9,7 @@ from typing import Any, Final
 from fairway.files.diagnostics import FaultCode, Severity, shown
 from fairway.files.fleet.schema import API_VERSION
 from fairway.files.job import values as jv
+from fairway.files.job.manifest import ManifestValue
 from fairway.files.schema import values as strings
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record
 from fairway.files.schema.values import Integer, OneOf, Problem, Schema, Text
@@ -169,12 +170,35 @@ TRANSLATED_JOB: Final = Record("A job", tuple(replace(key, required=False) for k
 """The target of scripts, manifests and flags; their translators report missing keys in their own terms."""
 
 
+MANIFEST: Final = Key(
+    "manifest",
+    ManifestValue(),
+    "A whole Kubernetes object, such as a Deployment or a JobSet, instead of what to run; it says how many "
+    "GPUs and nodes the job has.",
+    example="{ apiVersion: apps/v1, kind: Deployment, ... }",
+    required=True,
+)
+MANIFEST_KEYS: Final[tuple[Key[Any], ...]] = (
+    JOB_NAME, TEAM, PRIORITY, POOL, MANIFEST, TIME, AFTER, RETRIES, TOLERATES,
+)  # fmt: skip
+_OF_OTHER_JOBS: Final = {key.name: "a job without a manifest" for key in JOB_KEYS if key not in MANIFEST_KEYS}
+MANIFEST_JOB: Final = Record(
+    "Fairway job of a manifest", (API_VERSION, KIND, *MANIFEST_KEYS), elsewhere=_OF_OTHER_JOBS
+)
+TRANSLATED_MANIFEST: Final = Record(
+    "A manifest", tuple(replace(key, required=False) for key in MANIFEST_KEYS), elsewhere=_OF_OTHER_JOBS
+)
+"""A manifest on its own, with flags."""
+
+
 def job_schema() -> Schema:
     """Return the job file as JSON Schema (draft 2020-12), for editors and other tools."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": JOB.title,
         "description": "A job for Slurm or Kubernetes.",
-        **JOB.schema(),
+        "type": "object",
+        "anyOf": [JOB.schema(), MANIFEST_JOB.schema()],
         "examples": [_EXAMPLE],
     }
 

@@ -27,10 +27,14 @@ def compose_job(spec: JobSpec) -> str:
 def _lines(spec: JobSpec) -> Iterator[str]:
     yield f"name: {_scalar(spec.name)}"
     yield from _placement(spec)
-    gpus = gpus_text(spec.gpus)
-    yield f"gpus: {gpus if gpus.isdigit() else _scalar(gpus)}"
-    yield from _limits(spec)
-    yield from _program(spec)
+    if spec.manifest is not None:
+        yield from _time(spec)
+        yield from _manifest(spec.manifest)
+    else:
+        gpus = gpus_text(spec.gpus)
+        yield f"gpus: {gpus if gpus.isdigit() else _scalar(gpus)}"
+        yield from _limits(spec)
+        yield from _program(spec)
     yield from _runs(spec)
 
 
@@ -47,8 +51,19 @@ def _limits(spec: JobSpec) -> Iterator[str]:
         yield f"cpus: {spec.cpus}"
     if spec.memory_gb is not None:
         yield f"memory: {spec.memory_gb}GB"
+    yield from _time(spec)
+
+
+def _time(spec: JobSpec) -> Iterator[str]:
     if spec.time_seconds is not None:
         yield f"time: {duration_text(spec.time_seconds)}"
+
+
+def _manifest(manifest: str) -> Iterator[str]:
+    """Yield a manifest as JSON, which is YAML too, one field a line."""
+    yield "manifest:"
+    lines = json.dumps(json.loads(manifest), ensure_ascii=False, indent=2).split("\n")
+    yield from (f"  {_escaped(line)}" for line in lines)
 
 
 def _program(spec: JobSpec) -> Iterator[str]:
@@ -118,5 +133,8 @@ def _scalar(text: str) -> str:
 
 def _quoted(text: str) -> str:
     """Quote a text; YAML folds some line separators, which JSON leaves as they are."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+    return _escaped(json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -478,6 +478,13 @@ RESOURCE: Final = Text(
     "a Kubernetes resource name", _LABEL_KEY, 317, examples=("nvidia.com/gpu", "amd.com/gpu")
 )
 
+DEVICE_CLASS: Final = Text(
+    "the name of a DeviceClass",
+    r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*",
+    253,
+    examples=("gpu.nvidia.com",),
+)
+
 TAINT: Final = Text(
     "a taint: key, key=value or key=value:Effect",
     rf"{_LABEL_KEY}(=({_LABEL_NAME})?)?(:(NoSchedule|PreferNoSchedule|NoExecute))?",
@@ -492,12 +499,12 @@ GPU_NAME: Final = Text(
 NEW_GPU_NAME: Final = Text("letters, digits, '.', '_' and '-'", r"[A-Za-z0-9][A-Za-z0-9._-]*", 63)
 
 SLICE: Final = Text(
-    "a MIG profile",
-    r"[1-9]g\.[1-9][0-9]*gb([+-][a-z.]+)?",
+    "a MIG profile, or shared-N: one of N replicas of a GPU",
+    r"([1-9]g\.[1-9][0-9]*gb([+-][a-z.]+)?|shared-([2-9]|[1-9][0-9]{1,2}))",
     32,
     normalize=str.lower,
     suggestions=tuple(dict.fromkeys(str(p.name) for gpu in CATALOGUE.values() for p in gpu.profiles)),
-    examples=("1g.10gb", "3g.40gb"),
+    examples=("1g.10gb", "3g.40gb", "shared-4"),
 )
 
 MEMORY: Final = Text(

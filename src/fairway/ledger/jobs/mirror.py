@@ -16,25 +16,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.jobs import dispatch
+from fairway.ledger.jobs.attempts import SAME_START, MergedAttempts, merge_attempts
 from fairway.ledger.jobs.reconcile import (
     COLUMNS,
     NAMES,
     EngineJobLink,
     JobChanges,
-    MergedAttempts,
     StoredJobs,
     columns_of,
     decide,
     find_link,
-    merge_attempts,
     native_class,
     new_native_record,
-    parse_engine_name,
     requeued,
     updated,
 )
+from fairway.ledger.jobs.replicas import has_replicas, merge_replicas
 from fairway.ledger.jobs.store import LATE
 from fairway.ledger.jobs.submit import (
+    JobClass,
     add_events,
     class_ids,
     decode_spec,
@@ -48,7 +48,15 @@ from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.sql_values import AnyRow, arrays, json_rows, seconds
 from fairway.ledger.telemetry import gpu_events
 from fairway.ledger.usage import metering
-from fairway.model.job import EngineId, JobId, JobSpec, JobState, NodeGpus, SeenJob
+from fairway.model.job import (
+    EngineId,
+    JobId,
+    JobSpec,
+    JobState,
+    NodeGpus,
+    SeenJob,
+    parse_engine_name,
+)
 from fairway.model.names import ClusterName
 from fairway.policy.retry import MAX_WAIT, SEEN_LATE, Suspect, blame, may_be_hardware, must_wait
 
@@ -72,6 +80,7 @@ _LINKS = text("""
 # In the order of `JobRecord`.
 _READ = text(f"""
     SELECT {", ".join(f"job.{name}" for name in NAMES)}, job.cluster, job_class.user_name, job_class.native,
+        job_class.pool, job_class.slice,
         CAST(job.xmin AS text) AS version, now() AS moment,
         (SELECT date_trunc('second', at) FROM mirror_mark WHERE cluster = :cluster) AS complete_at
     FROM job JOIN job_class ON job_class.id = job.class
@@ -84,6 +93,24 @@ _LOCK = text("""
 """)
 
 _ATTEMPTS = text("SELECT * FROM attempt WHERE job = ANY(CAST(:ids AS bigint[])) ORDER BY job, number")
+
+# Of jobs with replicas, of which there may have been very many: those that run, and of each reported name
+# those since the first start that is reported of it.
+_REPLICAS = text("""
+    SELECT attempt.* FROM unnest(CAST(:ids AS bigint[])) AS asked (job) CROSS JOIN LATERAL (
+        SELECT * FROM attempt
+        WHERE attempt.job = asked.job AND attempt.replica <> '' AND attempt.ending IS NULL OFFSET 0
+    ) AS attempt
+    UNION
+    SELECT attempt.* FROM unnest(
+        CAST(:jobs AS bigint[]), CAST(:names AS text[]), CAST(:since AS timestamptz[])
+    ) AS named (job, name, since) CROSS JOIN LATERAL (
+        SELECT * FROM attempt
+        WHERE attempt.job = named.job AND attempt.replica <> ''
+            AND attempt.replica = named.name COLLATE "C" AND attempt.started_at >= named.since OFFSET 0
+    ) AS attempt
+    ORDER BY job, number
+""")
 
 _SPECS = text("""
     SELECT job.id, job_spec.spec FROM job JOIN job_spec ON job_spec.job = COALESCE(job.array_first, job.id)
@@ -138,6 +165,7 @@ _LOST = text("""
         FROM ended WHERE attempt_gpu.job = ended.job AND attempt_gpu.attempt = ended.number
     )
     UPDATE job SET state = 'lost', code = 'Lost', asked = false,
+        replicas = CASE WHEN replicas IS NOT NULL THEN 0 END,
         reason = 'the engine knows nothing of it any more', reason_code = '',
         ended_at = greatest(COALESCE(job.started_at, job.submitted_at), last_seen.at)
     FROM last_seen WHERE id = ANY(CAST(:ids AS bigint[]))
@@ -145,13 +173,15 @@ _LOST = text("""
 
 _PUT_ATTEMPTS = text("""
     INSERT INTO attempt (
-        job, number, engine_id, started_at, ended_at, ending, exit_code, signal, devices, nodes, reason
+        job, number, engine_id, started_at, ended_at, ending, exit_code, signal, devices, nodes, reason,
+        replica
     )
     SELECT job, number, engine_id, started_at, ended_at, ending, exit_code, signal, devices,
-        ARRAY(SELECT jsonb_array_elements_text(nodes)), reason
+        ARRAY(SELECT jsonb_array_elements_text(nodes)), reason, replica
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS reported (
         job bigint, number int, engine_id text, started_at timestamptz, ended_at timestamptz, ending text,
-        exit_code int, signal int, devices int, nodes jsonb, reason text
+        exit_code int, signal int, devices int, nodes jsonb, reason text,
+        replica text
     )
     ON CONFLICT (job, number) DO UPDATE SET
         engine_id = excluded.engine_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
@@ -252,7 +282,7 @@ class MirrorWriter(FencedWriter):
         lost = list((await self._connection.execute(_LOCK_LOST, values)).scalars())
         if lost:
             await self._connection.execute(_LOST, {"cluster": self._lease.cluster, "ids": lost})
-            await metering.queue(self._connection, self._lease.cluster, lost)
+            await metering.queue(self._connection, self._lease.cluster, [(job, None) for job in lost])
             await settle_dependencies(self._connection, lost)
 
     async def _lock_unchanged(self, stored: StoredJobs, touched: Collection[int]) -> bool:
@@ -279,7 +309,7 @@ class MirrorWriter(FencedWriter):
         }
         values["ids"] = sorted({link.job for link in links.values()} | {job for job, _ in orders.values()})
         rows = {row.id: row for row in await self._connection.execute(_READ, values)}
-        native: list[SeenJob] = []
+        classes: list[JobClass] = []
         for report in reports:
             id_ = report.engine_id
             link = find_link(report, links.get(id_), orders.get(id_), rows, prefix)
@@ -287,14 +317,37 @@ class MirrorWriter(FencedWriter):
                 links.pop(id_, None)
             else:
                 links[id_] = link
-            if link is None or rows[link.job].native:
-                native.append(report)
-        attempts: dict[int, list[AnyRow]] = {}
-        started = [row.id for row in rows.values() if row.attempts]
-        for row in await self._connection.execute(_ATTEMPTS, {"ids": started}) if started else ():
-            attempts.setdefault(row.job, []).append(row)
-        classes = (native_class(report, self._lease.cluster) for report in native)
+            row = None if link is None else rows[link.job]
+            if row is None or row.native:
+                # Of a reused id, a class as of a new job too.
+                classes += [native_class(report, self._lease.cluster, one) for one in (row, None)]
+        attempts = await self._load_attempts(reports, links, rows)
         return StoredJobs(links, rows, attempts, await class_ids(self._connection, classes))
+
+    async def _load_attempts(
+        self, reports: Sequence[SeenJob], links: Mapping[str, EngineJobLink], rows: Mapping[int, AnyRow]
+    ) -> dict[int, list[AnyRow]]:
+        """Load the attempts of the jobs of a batch; of replicas, only those that the reports may change."""
+        replicated = {row.id for row in rows.values() if row.replicas is not None}
+        found: list[AnyRow] = []
+        if started := [row.id for row in rows.values() if row.attempts and row.id not in replicated]:
+            found += await self._connection.execute(_ATTEMPTS, {"ids": started})
+        if replicated:
+            since: dict[tuple[int, str], datetime] = {}
+            for report in reports:
+                link = links.get(report.engine_id)
+                if link is None or link.job not in replicated:
+                    continue
+                for attempt in report.attempts:
+                    key, start = (link.job, attempt.replica), attempt.started_at - SAME_START
+                    since[key] = min(start, since.get(key, start))
+            named = [(job, name, start) for (job, name), start in since.items()]
+            values = arrays(named, "jobs", "names", "since") | {"ids": sorted(replicated)}
+            found += await self._connection.execute(_REPLICAS, values)
+        attempts: dict[int, list[AnyRow]] = {}
+        for row in found:
+            attempts.setdefault(row.job, []).append(row)
+        return attempts
 
     async def _requeue(self, stored: StoredJobs, changes: JobChanges) -> list[EngineId]:
         """Queue Fairway's jobs again that ended now and are to be retried.
@@ -374,8 +427,9 @@ class MirrorWriter(FencedWriter):
         firsts = await self._first_tasks(new)
         rows: list[dict[str, object]] = []
         for id_, report in new:
-            attempts = merge_attempts((), 0, report)
-            class_ = stored.classes[native_class(report, self._lease.cluster)]
+            merge = merge_replicas if has_replicas(report, None) else merge_attempts
+            attempts = merge((), 0, report)
+            class_ = stored.classes[native_class(report, self._lease.cluster, None)]
             record = updated(new_native_record(report, class_), report, attempts, class_)
             fixed = {
                 "submitted_at": report.submitted_at,
@@ -439,6 +493,7 @@ async def _write_attempts(
             "devices": put.attempt.devices,
             "nodes": put.attempt.nodes,
             "reason": put.attempt.reason,
+            "replica": put.attempt.replica,
         }
         for job, merged in attempts
         for put in merged.put

@@ -6,13 +6,20 @@ queue. Attempts show which is newer: they are identified by their start, and har
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fairway.ledger.jobs import dispatch
+from fairway.ledger.jobs.attempts import (
+    SAME_START,
+    MergedAttempts,
+    is_stale,
+    merge_attempts,
+    with_stored_values,
+)
+from fairway.ledger.jobs.replicas import has_replicas, merge_replicas
 from fairway.ledger.jobs.store import attempt_of
 from fairway.ledger.jobs.submit import JobClass
 from fairway.ledger.records.jobs import DesiredState, StoredAttempt
@@ -20,8 +27,6 @@ from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import AnyRow, sanitize
 from fairway.model.job import (
     OPEN_JOBS,
-    Attempt,
-    AttemptEnd,
     Ending,
     EngineId,
     JobId,
@@ -29,17 +34,14 @@ from fairway.model.job import (
     JobState,
     SeenJob,
     engine_name,
-    parse_job_id,
+    parse_engine_name,
 )
 from fairway.policy import retry
-
-SAME_START: Final = timedelta(seconds=5)
-"""Starts no further apart belong to one attempt: engines correct themselves by a second or two."""
 
 COLUMNS: Final = """
     id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
     reason_code text, engine_id text, gpus int, nodes int, devices int, submission int, failures int,
-    attempts int, started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int,
+    attempts int, replicas int, started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int,
     not_before timestamptz, sending_until timestamptz, sent_at timestamptz
 """
 """The columns of a job's row that reports may change, in the order of `JobRecord`."""
@@ -66,6 +68,7 @@ class JobRecord:
     submission: int
     failures: int
     attempts: int
+    replicas: int | None
     started_at: datetime | None
     ended_at: datetime | None
     exit_code: int | None
@@ -77,19 +80,6 @@ class JobRecord:
     @property
     def open(self) -> bool:
         return self.state in OPEN_JOBS
-
-
-@dataclass(frozen=True, slots=True)
-class MergedAttempts:
-    """The attempts of one engine job after a report."""
-
-    put: tuple[StoredAttempt, ...]
-    """New or changed."""
-    gone: tuple[int, ...]
-    total: int
-    """The number of the last attempt."""
-    located: tuple[StoredAttempt, ...] = ()
-    """Unchanged ones that run, with the GPUs that the engine tells now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +115,8 @@ class JobChanges:
     attempts: list[tuple[int, MergedAttempts]] = field(default_factory=list)
     located: list[tuple[int, StoredAttempt]] = field(default_factory=list)
     """Attempts that are as they were, with the GPUs that the engine tells now."""
+    replicas: dict[int, tuple[StoredAttempt, ...]] = field(default_factory=dict)
+    """The replicas that run of jobs of which none changed."""
     links: list[tuple[EngineId, int, int, int, bool]] = field(default_factory=list)
     failed: list[tuple[int, SeenJob]] = field(default_factory=list)
     """Fairway's jobs that ended and were open: they may be retried."""
@@ -144,14 +136,29 @@ class JobChanges:
         self.failed = [(id_, report) for id_, report in self.failed if id_ != job]
         self.ended.remove(job)
 
-    def to_meter(self, stored: StoredJobs) -> set[int]:
-        """Return jobs whose usage may have changed: by their attempts, their class, or because they ended."""
+    def to_meter(self, stored: StoredJobs) -> set[tuple[int, int | None]]:
+        """Return the attempts whose usage may have changed, by job and number; None: all of a job.
+
+        A job's usage changes with its attempts, with its class, and when it ends.
+        """
+        merged_by_job = dict(self.attempts)
         moved = {
             job
             for job, now in self.jobs.items()
             if (before := record_of(stored.rows[job])).class_ != now.class_ or before.open != now.open
         }
-        return moved | {job for job, _ in self.attempts}
+        found: set[tuple[int, int | None]] = set()
+        for job in moved | merged_by_job.keys():
+            merged = merged_by_job.get(job)
+            replicas = self.replicas.get(job) if merged is None else merged.running
+            if replicas is None:
+                found.add((job, None))
+                continue
+            changed = () if merged is None else (*merged.gone, *(put.number for put in merged.put))
+            found.update((job, number) for number in changed)
+            if job in moved:
+                found.update((job, one.number) for one in replicas)
+        return found
 
 
 def decide(reports: Sequence[SeenJob], stored: StoredJobs) -> JobChanges:
@@ -183,13 +190,18 @@ def _update(
     if row.native and _is_reused_id(record, report):
         changes.new.append(report)
         return
-    report = _with_stored_values(attempts, report)
     # A job that was cancelled or refused before its engine job was known has one after all.
     unknown = not row.native and row.engine_id is None
-    if _is_stale(attempts, report) or (not unknown and _has_ended(record, report)):
+    if not unknown and _has_ended(record, report):
         return
-    merged = merge_attempts(attempts, link.attempts_before, report, row.complete_at)
-    class_ = stored.classes[native_class(report, row.cluster)] if row.native else None
+    if has_replicas(report, record.replicas):
+        merged = merge_replicas(attempts, record.attempts, report, row.complete_at)
+    else:
+        report = with_stored_values(attempts, report)
+        if is_stale(attempts, report):
+            return
+        merged = merge_attempts(attempts, link.attempts_before, report, row.complete_at)
+    class_ = stored.classes[native_class(report, row.cluster, row)] if row.native else None
     now = updated(record, report, merged, class_)
     if now != record:
         changes.jobs[row.id] = now
@@ -199,6 +211,8 @@ def _update(
                 changes.failed.append((row.id, report))
     if merged.put or merged.gone:
         changes.attempts.append((row.id, merged))
+    elif merged.running is not None:
+        changes.replicas[row.id] = merged.running
     changes.located += [(row.id, attempt) for attempt in merged.located]
 
 
@@ -241,13 +255,6 @@ def find_link(
     return EngineJobLink(*order, row.attempts, False, stored=False)
 
 
-def parse_engine_name(name: str, prefix: str) -> tuple[int, int] | None:
-    """Parse job and submission from an engine job's name. Returns None if it is not this ledger's."""
-    found = re.search(f"-fw{prefix}-([0-9a-z]{{4,12}})-([0-9]{{1,9}})$", name)
-    number = None if found is None else parse_job_id(found[1])
-    return None if found is None or number is None else (number, int(found[2]))
-
-
 def _belongs_to(report: SeenJob, row: AnyRow, prefix: str) -> bool:
     """Return whether an engine job is Fairway's: the whole name matches, and no other user created it."""
     order = parse_engine_name(report.name, prefix)
@@ -259,31 +266,13 @@ def _belongs_to(report: SeenJob, row: AnyRow, prefix: str) -> bool:
     )
 
 
-def _is_stale(stored: Sequence[StoredAttempt], report: SeenJob) -> bool:
-    """Return whether the stored attempts are certainly newer than the report."""
-    if not stored or not report.attempts:
-        return False
-    last, reported = stored[-1].attempt, report.attempts[-1]
-    if reported.started_at < last.started_at - SAME_START:
-        # Slurm may show a start that comes to nothing and that its accounting never records: once the job has
-        # ended after that start, the report is complete.
-        return report.state in OPEN_JOBS or report.ended_at is None or report.ended_at < last.started_at
-    # A job may restart at once: starts close to each other are two if the engine reports both.
-    same = reported.started_at <= last.started_at + SAME_START and report.earlier_attempts + len(
-        report.attempts
-    ) <= len(stored)
-    # An attempt that was lost ended for the ledger only: it may be found again.
-    ended = last.ended_at is not None and last.ending is not Ending.LOST
-    return same and ended and reported.ended_at is None
-
-
 def _has_ended(record: JobRecord, report: SeenJob) -> bool:
     """Return whether the job has ended and the report does not show that it started again after that."""
     if record.open or record.state is JobState.LOST or report.state not in OPEN_JOBS:
         return False
     if record.ended_at is None:
         return True
-    starts = [report.submitted_at, *(a.started_at for a in report.attempts[-1:])]
+    starts = [report.submitted_at, *(a.started_at for a in report.attempts)]
     return all(start <= record.ended_at for start in starts)
 
 
@@ -298,106 +287,20 @@ def _is_reused_id(record: JobRecord, report: SeenJob) -> bool:
     )
 
 
-def _with_stored_values(stored: Sequence[StoredAttempt], report: SeenJob) -> SeenJob:
-    """Return the report with stored values filled in where the engine no longer reports nodes or starts.
-
-    A deleted pod takes its node and start time along, and a container that restarts its first start; what is
-    left began a little earlier.
-    """
-    last, reported = stored[-1].attempt if stored else None, report.attempts[-1] if report.attempts else None
-    if last and reported and _is_same_run(last, reported):
-        report = replace(
-            report, attempts=(*report.attempts[:-1], replace(reported, started_at=last.started_at))
-        )
-    if all(attempt.nodes for attempt in report.attempts):
-        return report
-    return replace(report, attempts=tuple(_with_nodes(stored, attempt) for attempt in report.attempts))
-
-
-def _is_same_run(stored: Attempt, reported: Attempt) -> bool:
-    """Return whether two open attempts on the same nodes differ only in an earlier start."""
-    both_open = stored.ending is None and reported.ending is None
-    same_nodes = bool(stored.nodes) and stored.nodes == reported.nodes
-    return both_open and same_nodes and reported.started_at < stored.started_at
-
-
-def _with_nodes(stored: Sequence[StoredAttempt], reported: Attempt) -> Attempt:
-    if not reported.nodes:
-        for old in (one.attempt for one in reversed(stored)):
-            within = reported.ended_at is None or old.started_at <= reported.ended_at
-            if old.nodes and reported.started_at <= old.started_at and within:
-                return replace(reported, started_at=old.started_at, nodes=old.nodes, devices=old.devices)
-    return reported
-
-
-def merge_attempts(
-    stored: Sequence[StoredAttempt], before: int, report: SeenJob, last_seen: datetime | None = None
-) -> MergedAttempts:
-    """Merge a report's attempts; `before` is the number of the job's attempts before this engine job.
-
-    Attempts the engine no longer reports stay. One that was still running then ended as the engine reports of
-    it, else it is marked as lost, and ended when it was last seen.
-    """
-    if report.attempts:
-        first = report.attempts[0].started_at - SAME_START
-        earlier = [s for s in stored if s.attempt.started_at < first]
-    else:
-        earlier = list(stored)
-    offset = max([before + report.earlier_attempts, *(s.number for s in earlier)])
-    now = [
-        StoredAttempt(number, report.engine_id, _sanitized(attempt))
-        for number, attempt in enumerate(report.attempts, offset + 1)
-    ]
-    if report.attempts or report.state is not JobState.RUNNING:
-        following = min((a.started_at for a in report.attempts), default=None)
-        closed = [
-            replace(s, attempt=_closed(s.attempt, report.earlier_end, last_seen, following))
-            for s in earlier
-            if s.attempt.ending is None
-        ]
-        now = [*closed, *now]
-    old = {s.number: s.attempt for s in stored}
-    stays = {s.number for s in earlier} | {n.number for n in now}
-    put = tuple(n for n in now if old.get(n.number) != n.attempt)
-    return MergedAttempts(
-        put=put,
-        gone=tuple(number for number in old if number not in stays),
-        total=offset + len(report.attempts),
-        located=tuple(n for n in now if n not in put and n.attempt.gpus and n.attempt.ending is None),
-    )
-
-
-def _closed(
-    attempt: Attempt, end: AttemptEnd | None, last_seen: datetime | None, following: datetime | None
-) -> Attempt:
-    """Close an attempt that the engine no longer reports; `following` is when the next one started."""
-    if end is not None and end.ended_at >= attempt.started_at:
-        return replace(attempt, ended_at=end.ended_at, ending=end.ending, reason=sanitize(end.reason))
-    known = [t for t in (last_seen, following) if t is not None]
-    ended_at = max(attempt.started_at, min(known)) if known else None
-    return replace(attempt, ended_at=ended_at, ending=Ending.LOST)
-
-
-def _sanitized(attempt: Attempt) -> Attempt:
-    reason = sanitize(attempt.reason)
-    return attempt if reason == attempt.reason else replace(attempt, reason=reason)
-
-
 def updated(record: JobRecord, report: SeenJob, attempts: MergedAttempts, class_: int | None) -> JobRecord:
     """Return the job's row as the engine reports it. `class_` is a native job's class, else None."""
     over = report.state not in OPEN_JOBS
     wish, asked = _desired_state(record, report.state)
-    last = report.attempts[-1] if report.attempts else None
     native: dict[str, Any] = {}
     if class_ is not None:  # only the engine knows these fields of a native job
         native = {
             "class_": class_,
             "name": sanitize(report.name),
-            "gpus": report.gpus,
-            "nodes": report.nodes,
             "time_seconds": report.time_seconds,
         }
-    requested = report.gpus * report.nodes if native else record.devices
+    if native or report.service:  # which anybody may scale with the engine's own tools
+        record = replace(record, gpus=report.gpus, nodes=report.nodes, devices=requested_devices(report))
+    held = _held_by_replicas if attempts.running is not None else _held_by_last
     return replace(
         record,
         state=report.state,
@@ -408,14 +311,37 @@ def updated(record: JobRecord, report: SeenJob, attempts: MergedAttempts, class_
         reason_code=report.reason_code,
         engine_id=report.engine_id,
         attempts=attempts.total,
-        devices=requested if last is None else last.devices,
-        started_at=record.started_at if last is None else last.started_at,
         ended_at=report.ended_at if over else None,
         exit_code=report.exit_code if over else None,
         sending_until=None,
         sent_at=None if native else record.sent_at or report.submitted_at,
         **native,
+        **held(record, report, attempts),
     )
+
+
+def _held_by_last(record: JobRecord, report: SeenJob, _attempts: MergedAttempts) -> dict[str, Any]:
+    """Return what the last attempt of a job holds or held, and since when."""
+    last = report.attempts[-1] if report.attempts else None
+    if last is None:
+        return {}
+    return {"devices": last.devices, "started_at": last.started_at}
+
+
+def _held_by_replicas(record: JobRecord, report: SeenJob, attempts: MergedAttempts) -> dict[str, Any]:
+    """Return what the replicas that run hold together, and when the first one of all started."""
+    running = attempts.running or ()
+    known = () if record.started_at is None else (record.started_at,)
+    return {
+        "replicas": len(running),
+        "devices": sum(one.attempt.devices for one in running) or record.devices,
+        "started_at": min((*known, *(one.started_at for one in report.attempts)), default=None),
+    }
+
+
+def requested_devices(report: SeenJob) -> int:
+    """Return the GPUs or slices that a job requests on all nodes."""
+    return report.gpus * report.nodes if report.devices is None else report.devices
 
 
 def _desired_state(record: JobRecord, state: JobState) -> tuple[DesiredState, bool]:
@@ -498,11 +424,14 @@ def _ending_text(record: JobRecord, report: SeenJob, last: Ending | None) -> str
     return f"attempt {record.attempts} failed{code}"
 
 
-def native_class(report: SeenJob, cluster: str) -> JobClass:
-    """Return the class of a native job."""
+def native_class(report: SeenJob, cluster: str, stored: AnyRow | None) -> JobClass:
+    """Return the class of a native job; `stored` is its row, if it has one."""
     pool, slice_ = (report.supply.pool, report.supply.slice) if report.supply is not None else (NONE, None)
+    if report.supply is None and stored is not None and has_replicas(report, stored.replicas):
+        pool, slice_ = stored.pool, stored.slice  # no pod is there to tell: it was scaled to 0, or ended
     team, priority = report.team or NONE, report.priority or NONE
-    return JobClass(cluster, report.user, team, pool, slice_ or NONE, priority, True)
+    of = (cluster, report.user, team, pool, slice_ or NONE, priority)
+    return JobClass(*of, native=True, kind=sanitize(report.kind), service=report.service)
 
 
 def new_native_record(report: SeenJob, class_: int) -> JobRecord:
@@ -519,10 +448,11 @@ def new_native_record(report: SeenJob, class_: int) -> JobRecord:
         engine_id=report.engine_id,
         gpus=report.gpus,
         nodes=report.nodes,
-        devices=report.gpus * report.nodes,
+        devices=requested_devices(report),
         submission=0,
         failures=0,
         attempts=0,
+        replicas=None,
         started_at=None,
         ended_at=None,
         exit_code=None,

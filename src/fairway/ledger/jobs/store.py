@@ -47,6 +47,7 @@ from fairway.model.job import (
 )
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.usage import HeldDevices
+from fairway.model.workload_kinds import GROUP_KIND, WORKLOAD_KINDS
 
 NEWEST: Final = 4000
 """Jobs that are scanned first."""
@@ -67,6 +68,14 @@ MAX_JOBS: Final = 2**50
 
 MAX_EVENTS: Final = 200
 
+HELD_EXACTLY: Final = 500
+"""Replicas of a job whose times are read one by one."""
+
+_DAY: Final = 86_400
+
+MAX_REPLICAS: Final = 200
+"""Replicas of a job that are read with it: those that run, and as many of the newest."""
+
 LATE: Final = timedelta(minutes=1)
 """A job that was stored later than that after it was submitted is marked as late."""
 
@@ -81,6 +90,9 @@ _MIN_ID_PREFIX: Final = 3
 MAX_COUNTED: Final = 10_000
 """Jobs of a team that `history` counts; more are as good as that many."""
 
+_KINDS: Final = tuple(sorted({kind.kind.lower() for kind in WORKLOAD_KINDS} | {GROUP_KIND.lower()}))
+"""Kinds in engine ids, which people leave out: `serving/llm` is `serving/deployment/llm`."""
+
 MAX_REFERENCED: Final = 20
 """Jobs that one reference without a uid may match; more are ambiguous anyway."""
 
@@ -93,7 +105,8 @@ _ROW: Final = """
     SELECT job.id, job.cluster, job.name, job_class.user_name, job_class.team, job_class.priority,
         job_class.pool, job_class.slice, job.gpus, job.nodes, job.devices, job.state, job.wish, job.code,
         job.reason, job.reason_code, job_class.native, job.engine_id, job.array_first, job.array_index,
-        job.attempts, job.submitted_at, job.started_at, job.ended_at, job.exit_code, job.time_seconds
+        job.attempts, job.submitted_at, job.started_at, job.ended_at, job.exit_code, job.time_seconds,
+        job_class.kind, job_class.service, job.replicas
     FROM job JOIN job_class ON job_class.id = job.class
 """
 
@@ -227,6 +240,12 @@ _MORE = text("""
 
 _ATTEMPTS = text("SELECT * FROM attempt WHERE job = :id ORDER BY number")
 
+_REPLICAS = text("""
+    (SELECT * FROM attempt WHERE job = :id AND replica <> '' AND ending IS NULL LIMIT :limit)
+    UNION (SELECT * FROM attempt WHERE job = :id ORDER BY number DESC LIMIT :limit)
+    ORDER BY number
+""")
+
 _EVENTS = text("SELECT at, kind, by_whom, text FROM job_event WHERE job = :id ORDER BY id DESC LIMIT :limit")
 
 _COUNTS: Final = f"""
@@ -303,6 +322,24 @@ _HELD = text("""
     WHERE attempt.job = ANY(CAST(:jobs AS bigint[])) AND attempt.devices > 0
 """)
 
+_MANY = text(
+    "SELECT id FROM job WHERE id = ANY(CAST(:jobs AS bigint[])) AND attempts > :most AND replicas IS NOT NULL"
+)
+
+# Of very many replicas, those that ended are added up by day: prices seldom change within one.
+_HELD_BY_DAY = text("""
+    SELECT job, day.began, CAST(sum(devices * extract(epoch FROM
+        least(ended_at, day.began + interval '1 day') - greatest(started_at, day.began))) AS bigint) AS held
+    FROM attempt CROSS JOIN LATERAL generate_series(
+        date_trunc('day', started_at, 'UTC'), ended_at, interval '1 day'
+    ) AS day (began)
+    WHERE job = ANY(CAST(:jobs AS bigint[])) AND devices > 0 AND ended_at > started_at
+    GROUP BY job, day.began
+""")
+_HELD_NOW = text(f"""
+    {_HELD.text} AND attempt.replica <> '' AND attempt.ending IS NULL
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
@@ -364,7 +401,11 @@ class _JobQuery:
             *self._equals("job_class.pool", which.pool),
             *self._equals("job_class.native", which.native),
             *self._equals("job_class.priority", which.priority),
+            *self._equals("job_class.service", which.service),
         )
+        if which.kind is not None:
+            self._values["kind"] = which.kind.lower()
+            self._of_class += ("lower(job_class.kind) = :kind",)
         if which.teams is not None:
             self._values["teams"] = list(which.teams)
             self._of_class += ("job_class.team = ANY(CAST(:teams AS text[]))",)
@@ -666,7 +707,12 @@ class JobStore(LedgerStore):
             if row is None:
                 return None
             more = (await connection.execute(_MORE, {"id": number})).one()
-            attempts = (await connection.execute(_ATTEMPTS, {"id": number})).all()
+            statement, values = (
+                (_ATTEMPTS, {"id": number})
+                if row.replicas is None
+                else (_REPLICAS, {"id": number, "limit": MAX_REPLICAS})
+            )
+            attempts = (await connection.execute(statement, values)).all()
             events = (await connection.execute(_EVENTS, {"id": number, "limit": MAX_EVENTS})).all()
         ours = more.spec is not None and not row.native
         return JobDetail(
@@ -785,13 +831,35 @@ class JobStore(LedgerStore):
         return found
 
     async def held(self, jobs: Sequence[JobId], now: datetime) -> Mapping[JobId, Sequence[HeldDevices]]:
-        """Return the devices that each job has held so far, attempt by attempt."""
+        """Return the devices that each job has held so far, attempt by attempt.
+
+        Of a job with more than HELD_EXACTLY replicas, those that ended are added up by day.
+        """
+        if not jobs:
+            return {}
+        limit = {"jobs": list(jobs), "most": HELD_EXACTLY}
+        many = {row.id for row in await self._fetch(_MANY, limit)}
+        few = [job for job in jobs if job not in many]
         found: dict[JobId, list[HeldDevices]] = {}
-        for row in await self._fetch(_HELD, {"jobs": list(jobs), "now": now}) if jobs else ():
+        rows = list(await self._fetch(_HELD, {"jobs": few, "now": now})) if few else []
+        if many:
+            rows += await self._fetch(_HELD_NOW, {"jobs": list(many), "now": now})
+            for row in await self._fetch(_HELD_BY_DAY, {"jobs": list(many)}):
+                found.setdefault(JobId(row.job), []).extend(_held_in_day(row.began, row.held))
+        for row in rows:
             start = int(row.started_at.timestamp())
             end = max(start, int(row.ended_at.timestamp()))
             found.setdefault(JobId(row.job), []).append(HeldDevices(row.devices, start, end, row.running))
         return found
+
+
+def _held_in_day(began: datetime, device_seconds: int) -> Iterator[HeldDevices]:
+    """Yield what is held as so many devices for the whole day, and one for the rest."""
+    start = int(began.timestamp())
+    devices, rest = divmod(device_seconds, _DAY)
+    for count, seconds in ((devices, _DAY), (1, rest)):
+        if count and seconds:
+            yield HeldDevices(count, start, start + seconds, running=False)
 
 
 def _readings(word: str) -> Iterator[tuple[str, str]]:
@@ -803,7 +871,7 @@ def _readings(word: str) -> Iterator[tuple[str, str]]:
     for of, engine_id in parts:
         namespace, _, name = engine_id.partition("/")
         if name:
-            yield of, f"{namespace}/pod/{name}"
+            yield from ((of, f"{namespace}/{kind}/{name}") for kind in _KINDS)
 
 
 def _shifted(moment: datetime, by: timedelta) -> datetime:
@@ -873,6 +941,9 @@ def _job_row(row: AnyRow) -> JobRow:
         ended_at=row.ended_at,
         exit_code=row.exit_code,
         time_seconds=row.time_seconds,
+        kind=row.kind,
+        service=row.service,
+        replicas=row.replicas,
     )
 
 
@@ -887,5 +958,6 @@ def attempt_of(row: AnyRow) -> StoredAttempt:
         exit_code=row.exit_code,
         signal=row.signal,
         reason=row.reason,
+        replica=row.replica,
     )
     return StoredAttempt(row.number, EngineId(row.engine_id), attempt)

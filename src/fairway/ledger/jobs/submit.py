@@ -48,14 +48,14 @@ _JOBS = text("""
         submitted_at, not_before, time_seconds, has_after
     )
     SELECT task.id, spec.class, spec.cluster, spec.name, spec.state, spec.wish,
-        task.array_first, task.array_index, spec.gpus, spec.nodes, spec.gpus * spec.nodes, 1,
+        task.array_first, task.array_index, spec.gpus, spec.nodes, spec.devices, 1,
         now(), now(), spec.time_seconds, spec.has_after
     FROM unnest(
         CAST(:ids AS bigint[]), CAST(:places AS int[]), CAST(:firsts AS bigint[]), CAST(:indexes AS int[])
     ) AS task (id, place, array_first, array_index)
     JOIN jsonb_to_recordset(CAST(:specs AS jsonb)) AS spec (
         place int, class int, cluster text, name text, state text, wish text, gpus int, nodes int,
-        time_seconds int, has_after bool
+        devices int, time_seconds int, has_after bool
     ) USING (place)
     ORDER BY task.id
 """)
@@ -87,12 +87,13 @@ _EVENTS = text("""
         AS event (job bigint, at timestamptz, kind text, by_whom text, text text)
 """)
 
-_CLASS_KEY = "cluster, user_name, team, pool, slice, priority, native"
+_CLASS_KEY = "cluster, user_name, team, pool, slice, priority, native, kind, service"
 
 _CLASS_ARRAYS = f"""
     unnest(
         CAST(:clusters AS text[]), CAST(:users AS text[]), CAST(:teams AS text[]), CAST(:pools AS text[]),
-        CAST(:slices AS text[]), CAST(:priorities AS text[]), CAST(:natives AS bool[])
+        CAST(:slices AS text[]), CAST(:priorities AS text[]), CAST(:natives AS bool[]),
+        CAST(:kinds AS text[]), CAST(:services AS bool[])
     ) WITH ORDINALITY AS wanted ({_CLASS_KEY}, place)
 """
 
@@ -223,6 +224,9 @@ class JobClass:
     slice: str
     priority: str
     native: bool
+    kind: str = NONE
+    """The kind of workload on Kubernetes."""
+    service: bool = False
 
 
 async def submit(
@@ -444,6 +448,7 @@ async def _insert(
             "wish": (DesiredState.HOLD if job.hold else DesiredState.RUN).value,
             "gpus": job.spec.gpus.count,
             "nodes": job.spec.nodes,
+            "devices": job.spec.devices,
             "time_seconds": job.spec.time_seconds,
             "has_after": bool(job.spec.after),
         }
@@ -465,7 +470,15 @@ async def _insert(
 def _class_of(job: NewJob) -> JobClass:
     supply = job.placement.supply
     return JobClass(
-        job.placement.cluster, job.user, job.team, supply.pool, supply.slice or NONE, job.priority, False
+        job.placement.cluster,
+        job.user,
+        job.team,
+        supply.pool,
+        supply.slice or NONE,
+        job.priority,
+        native=False,
+        kind=job.kind,
+        service=job.service,
     )
 
 
@@ -475,7 +488,7 @@ async def _find_classes(connection: AsyncConnection, wanted: list[JobClass]) -> 
 
 
 def _class_arrays(classes: Iterable[JobClass]) -> dict[str, object]:
-    names = ("clusters", "users", "teams", "pools", "slices", "priorities", "natives")
+    names = ("clusters", "users", "teams", "pools", "slices", "priorities", "natives", "kinds", "services")
     return arrays(map(astuple, classes), *names)
 
 

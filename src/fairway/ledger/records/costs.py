@@ -59,6 +59,11 @@ class UsageView:
         """Whether it needs names of jobs, which the sums do not have."""
         return Label.NAME in self.by or self.which.names is not None
 
+    @property
+    def by_job(self) -> bool:
+        """Whether it needs names of jobs at all; those of services have sums of their own."""
+        return self.raw or Label.SERVICE in self.by
+
 
 @dataclass(frozen=True, slots=True)
 class PricePointRow:

@@ -24,6 +24,10 @@ class NewJob:
     priority: PriorityName
     placement: Placement
     hold: bool = False
+    kind: str = ""
+    """The kind of workload on Kubernetes; empty: a job."""
+    service: bool = False
+    """Whether it runs until somebody ends it."""
 
 
 class DesiredState(StrEnum):
@@ -67,6 +71,7 @@ class JobRow:
     gpus: int
     """On each node."""
     nodes: int
+    """Of a service, the replicas that it wants."""
     devices: int
     state: JobState
     desired_state: DesiredState
@@ -84,10 +89,16 @@ class JobRow:
     attempts: int
     submitted_at: datetime
     started_at: datetime | None
-    """The last attempt's start."""
+    """The last attempt's start; of a job with replicas, the first one's."""
     ended_at: datetime | None
     exit_code: int | None
     time_seconds: int | None
+    kind: str = ""
+    """The kind of workload on Kubernetes; empty: a job."""
+    service: bool = False
+    """Whether it runs until somebody ends it."""
+    replicas: int | None = None
+    """Replicas that run now; None: it has one attempt at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,7 @@ class JobDetail:
     engine_name: EngineName | None
     submission: int
     attempts: tuple[StoredAttempt, ...]
+    """All of them; of replicas, at most 200 that run and the newest 200."""
     events: tuple[JobEvent, ...]
     """The newest 200, oldest first."""
 
@@ -168,6 +180,9 @@ class JobFilter:
     user_contains: str | None = None
     once_an_array: bool = False
     """Of an array, only the first task that matches, which represents the array."""
+    kind: str | None = None
+    """A kind of workload on Kubernetes, in any case; empty: jobs alone."""
+    service: bool | None = None
 
 
 class JobSortKey(StrEnum):

@@ -67,6 +67,20 @@ usage_day: Final = Table(
     "usage_day", metadata, _key("day", Date()), _key("class", Integer()), _sum("device_seconds")
 )
 
+# The same for services alone, each for itself. They are few, so their sums are: one for each hour and day.
+service_hour: Final = Table(
+    "service_hour",
+    metadata,
+    *(_key("hour", Moment), _key("class", Integer()), _key("job", BigInteger())),
+    _sum("device_seconds"),
+)
+service_day: Final = Table(
+    "service_day",
+    metadata,
+    *(_key("day", Date()), _key("class", Integer()), _key("job", BigInteger())),
+    _sum("device_seconds"),
+)
+
 # The sum of an attempt's usage rows: the actual usage minus this is what remains to be written.
 # An attempt without `metered_to` is running, and is metered up to its cluster's mark.
 metered: Final = Table(
@@ -89,6 +103,8 @@ to_meter: Final = Table(
     _key("cluster"),
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     _sum("job"),
+    # The replica that changed; NULL: all attempts of the job.
+    Column("attempt", Integer),
 )
 
 # The hour up to which running jobs are metered; moved in the transaction that adds the hour.

@@ -40,8 +40,13 @@ job_class: Final = Table(
     Column("slice", Name, nullable=False, server_default=NONE),
     Column("priority", Name, nullable=False, server_default=NONE),
     Column("native", Boolean, nullable=False),
+    # The kind of workload on Kubernetes; empty: a job.
+    Column("kind", Name, nullable=False, server_default=NONE),
+    # Runs until somebody ends it; its attempts are replicas.
+    Column("service", Boolean, nullable=False, server_default=text("false")),
     UniqueConstraint(
-        "cluster", "user_name", "team", "pool", "slice", "priority", "native", name="job_class_alike_key"
+        *("cluster", "user_name", "team", "pool", "slice", "priority", "native", "kind", "service"),
+        name="job_class_alike_key",
     ),
 )
 Index(None, job_class.c.user_name)
@@ -73,6 +78,8 @@ job: Final = Table(
     Column("gpus", Integer, nullable=False),
     Column("nodes", Integer, nullable=False),
     Column("devices", Integer, nullable=False),
+    # Replicas that run now; NULL: it has one attempt at a time.
+    Column("replicas", Integer),
     # Which time it is sent, from 1; 0: native.
     Column("submission", Integer, nullable=False),
     # Failures that were not the job's fault are not counted.
@@ -164,8 +171,19 @@ attempt: Final = Table(
     Column("devices", Integer, nullable=False),
     Column("nodes", ARRAY(Text), nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
+    # The pod, of a job whose pods hold their GPUs each on its own: several such attempts run at once.
+    Column("replica", Name, nullable=False, server_default=NONE),
     one_of("ending", Ending),
 )
+# A service may have had very many replicas: a report reads those that it names and those that run.
+Index(
+    "attempt_replica_idx",
+    attempt.c.job,
+    attempt.c.replica,
+    attempt.c.started_at,
+    postgresql_where=text("replica <> ''"),
+)
+Index("attempt_open_replica_idx", attempt.c.job, postgresql_where=text("replica <> '' AND ending IS NULL"))
 
 # Unusual events of a job. That it was submitted and sent follows from its own row.
 job_event: Final = Table(

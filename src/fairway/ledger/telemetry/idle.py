@@ -24,7 +24,7 @@ MAX_STEPS: Final = 50
 
 _JOB: Final = """
     job.id, job.name, job.cluster, job.engine_id, job.devices, job.started_at,
-    job_class.user_name, job_class.team, job_class.pool, job_class.priority
+    job_class.user_name, job_class.team, job_class.pool, job_class.priority, job_class.service
 """
 # Only jobs whose last window shows hardly any work are looked at further.
 _CANDIDATES = text(f"""
@@ -234,7 +234,7 @@ def _candidate(row: AnyRow, settings: DiagnosisSettings) -> IdleCandidate:
             PriorityName(row.priority) if row.priority else None,
             row.devices,
             row.started_at.timestamp() if row.started_at is not None else 2.0**40,
-            settings.is_service(row.name, row.engine_id),
+            row.service or settings.is_service(row.name, row.engine_id),
         ),
         ClusterName(row.cluster),
         EngineId(row.engine_id),

@@ -85,7 +85,7 @@ class GpuUseTotals(LedgerStore):
             if newest is None:
                 return ()
             splitter = SpanSplitter(
-                local, with_day=Label.DAY in view.by, by_hour=view.raw, newest=seconds(newest)
+                local, with_day=Label.DAY in view.by, by_hour=view.by_job, newest=seconds(newest)
             )
             query = _TotalsQuery(view, splitter.split(spans), UsageCondition.of(view.which, spans), codes)
             return await query.read(connection)
@@ -100,7 +100,7 @@ class _TotalsQuery:
         self._split = split
         self._condition = condition
         self._codes = tuple(codes)
-        self._raw = view.raw
+        self._raw = view.by_job
         self._columns = [COLUMNS[label] for label in view.by if label is not Label.DAY]
         self._days = [n for n, label in enumerate(view.by) if label is Label.DAY]
         self._found: dict[tuple[int, str, str, tuple[str, ...]], GpuUseSum] = {}

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
-from fairway.ledger.sql_values import moment, seconds, supply
+from fairway.ledger.sql_values import arrays, moment, seconds, supply
 from fairway.model.names import TeamName
 from fairway.model.team import Supply
 
@@ -41,27 +41,47 @@ _LAST: Final = """
 _METERED_MARK: Final = "SELECT max(metered_to) AS at FROM meter_mark WHERE cluster = :cluster"
 
 
+# Each job once, or the attempts of it that changed: a service may have had very many replicas.
+_CHOSEN: Final = """
+    SELECT job, unnest(
+        CASE WHEN bool_or(attempt IS NULL) THEN ARRAY[CAST(NULL AS int)] ELSE array_agg(DISTINCT attempt) END
+    ) AS attempt
+    FROM {queued} GROUP BY job
+"""
+
+_OF_CHOSEN: Final = """
+    BETWEEN COALESCE(chosen.attempt, 0) AND COALESCE(chosen.attempt, 2147483647)
+"""
+
 # Looked up job by job (enforced by OFFSET 0): no planner estimate may make this read whole tables.
 # In whole seconds, computed once. An attempt that has no end and does not run: its end is unknown.
 _ACTUAL: Final = f"""
-    SELECT attempt.job, attempt.number AS attempt, job.class, attempt.devices,
+    SELECT attempt.job, attempt.number AS attempt, job.class, pool, slice, attempt.devices,
+        attempt.replica <> '' AS replica,
         date_bin('1 second', attempt.started_at, 'epoch') AS began,
         date_bin('1 second', attempt.ended_at, 'epoch') AS ended,
         attempt.ended_at IS NULL AND attempt.ending IS NULL AND job.state IN ({OPEN_JOBS_SQL}) AS runs
     FROM chosen
     CROSS JOIN LATERAL (SELECT class, state FROM job WHERE id = chosen.job OFFSET 0) AS job
     CROSS JOIN LATERAL (
-        SELECT job, number, devices, started_at, ended_at, ending FROM attempt
-        WHERE attempt.job = chosen.job OFFSET 0
+        SELECT job, number, devices, started_at, ended_at, ending, replica FROM attempt
+        WHERE attempt.job = chosen.job AND attempt.number {_OF_CHOSEN} OFFSET 0
     ) AS attempt
-    CROSS JOIN LATERAL (SELECT FROM job_class WHERE id = job.class AND pool <> '' OFFSET 0) AS with_a_pool
+    CROSS JOIN LATERAL (
+        SELECT pool, slice FROM job_class WHERE id = job.class AND pool <> '' OFFSET 0
+    ) AS with_a_pool
     OFFSET 0
 """  # noqa: S608
 
 # A running attempt is metered up to the mark, whatever moves it: its row has no end of its own.
-_BOTH: Final = """
+# A replica that ended stays what it was when the others change team or priority, and one that runs stays in
+# its pool: a service outlives its replicas.
+_BOTH: Final = f"""
     SELECT job, attempt, m.class AS old_class, m.devices AS old_devices, m.began AS old_began,
-        m.ended AS old_ended, m.runs AS old_runs, m.place, t.class, t.devices, t.began,
+        m.ended AS old_ended, m.runs AS old_runs, m.place, t.devices, t.began,
+        CASE WHEN t.replica AND m.class IS NOT NULL AND (t.ended IS NOT NULL OR NOT EXISTS (
+            SELECT FROM job_class WHERE id = m.class AND pool = t.pool AND slice = t.slice
+        )) THEN m.class ELSE t.class END AS class,
         COALESCE(t.runs, false) AS runs,
         -- Without a known end: no further than it was metered.
         greatest(t.began, CASE WHEN t.runs THEN mark.at ELSE COALESCE(t.ended, m.ended) END) AS ended
@@ -70,24 +90,24 @@ _BOTH: Final = """
             SELECT job, attempt, class, devices, started_at AS began,
                 COALESCE(metered_to, greatest(started_at, mark.at)) AS ended,
                 metered_to IS NULL AS runs, ctid AS place
-            FROM metered WHERE metered.job = chosen.job OFFSET 0
+            FROM metered WHERE metered.job = chosen.job AND metered.attempt {_OF_CHOSEN} OFFSET 0
         ) AS metered
     ) AS m USING (job, attempt) CROSS JOIN mark
-"""
+"""  # noqa: S608
 
 _SPAN: Final = text(f"""
-    WITH mark AS ({_METERED_MARK}), chosen AS (
-        SELECT DISTINCT job FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST})
-    ), actual AS ({_ACTUAL}), both_ AS ({_BOTH})
+    WITH mark AS ({_METERED_MARK}), queued AS (
+        SELECT job, attempt FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST})
+    ), chosen AS ({_CHOSEN.format(queued="queued")}), actual AS ({_ACTUAL}), both_ AS ({_BOTH})
     SELECT least(min(began), min(old_began)) AS earliest, greatest(max(ended), max(old_ended)) AS latest
     FROM both_
 """)  # noqa: S608
 
 _CHANGED: Final = f"""
     mark AS MATERIALIZED ({_METERED_MARK}), taken AS (
-        DELETE FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST}) RETURNING job
+        DELETE FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST}) RETURNING job, attempt
     ), chosen AS MATERIALIZED (
-        SELECT DISTINCT job FROM taken ORDER BY job
+        {_CHOSEN.format(queued="taken")} ORDER BY job
     ), actual AS ({_ACTUAL}), both_ AS MATERIALIZED (
         SELECT compared.*,
             COALESCE(class IS NOT NULL AND (runs OR began < ended) AND devices > 0, false) AS holds,
@@ -182,7 +202,7 @@ _WRITTEN: Final = """
     ), added AS (
         INSERT INTO usage (hour, started_at, job, attempt, class, seconds, devices)
         SELECT hour, began, job, attempt, class, date_part('epoch', ended - began), devices FROM cut
-        RETURNING hour, class, devices * seconds AS device_seconds
+        RETURNING hour, class, job, devices * seconds AS device_seconds
     ), hourly AS MATERIALIZED (
         SELECT hour, class, sum(device_seconds) AS device_seconds,
             sum(least(device_seconds, 0)) AS taken_back, count(*) AS rows
@@ -200,6 +220,22 @@ _WRITTEN: Final = """
         GROUP BY day, class ORDER BY day, class
         ON CONFLICT (day, class)
         DO UPDATE SET device_seconds = usage_day.device_seconds + excluded.device_seconds
+    ), of_services AS MATERIALIZED (
+        SELECT hour, class, job, sum(device_seconds) AS device_seconds
+        FROM added WHERE class = ANY(ARRAY(SELECT id FROM job_class WHERE service)) GROUP BY hour, class, job
+    ), services_by_hour AS (
+        INSERT INTO service_hour (hour, class, job, device_seconds)
+        SELECT hour, class, job, device_seconds FROM of_services ORDER BY hour, class, job
+        ON CONFLICT (hour, class, job)
+        DO UPDATE SET device_seconds = service_hour.device_seconds + excluded.device_seconds
+    ), services_by_day AS (
+        INSERT INTO service_day (day, class, job, device_seconds)
+        SELECT day, class, job, sum(device_seconds)
+        FROM of_services JOIN unnest(CAST(:hours AS timestamptz[]), CAST(:days AS date[]))
+            AS hours (hour, day) USING (hour)
+        GROUP BY day, class, job ORDER BY day, class, job
+        ON CONFLICT (day, class, job)
+        DO UPDATE SET device_seconds = service_day.device_seconds + excluded.device_seconds
     ), by_team AS (
         SELECT team, pool, slice, sum(device_seconds - taken_back) AS used, -sum(taken_back) AS taken_back
         FROM (
@@ -228,7 +264,8 @@ _METER_RUNNING: Final = _statement(_RUNNING, "0")
 
 
 _QUEUE = text("""
-    INSERT INTO to_meter (cluster, job) SELECT :cluster, unnest(CAST(:jobs AS bigint[]))
+    INSERT INTO to_meter (cluster, job, attempt)
+    SELECT :cluster, * FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS int[]))
 """)
 
 _MARK = text("SELECT metered_to FROM meter_mark WHERE cluster = :cluster")
@@ -275,10 +312,16 @@ class HoursTooFew(Exception):
     """Part of a batch is outside the given hours: nothing of it may be stored."""
 
 
-async def queue(connection: AsyncConnection, cluster: str, jobs: Collection[int]) -> None:
-    """Queue jobs to be metered: their attempts or their class changed in this transaction."""
-    if jobs:
-        await connection.execute(_QUEUE, {"cluster": cluster, "jobs": sorted(jobs)})
+async def queue(
+    connection: AsyncConnection, cluster: str, attempts: Collection[tuple[int, int | None]]
+) -> None:
+    """Queue attempts to be metered, by job and number: they or their class changed in this transaction.
+
+    None as the number stands for all attempts of a job.
+    """
+    if attempts:
+        rows = sorted(attempts, key=lambda one: (one[0], one[1] or 0))
+        await connection.execute(_QUEUE, arrays(rows, "jobs", "attempts") | {"cluster": cluster})
 
 
 class MeteringStore(LedgerStore):

@@ -19,6 +19,8 @@ from fairway.model.names import PoolName
 FEW_POOLS: Final = 5
 """With more, and no other filter, most classes match, and checking each row costs more than it saves."""
 
+SERVICE_NAME: Final = "CASE WHEN service THEN name ELSE '' END"
+
 COLUMNS: Final = {
     Label.TEAM: "team",
     Label.USER: "user_name",
@@ -27,6 +29,8 @@ COLUMNS: Final = {
     Label.CLUSTER: "cluster",
     Label.SLICE: "slice",
     Label.NAME: "name",
+    Label.SERVICE: SERVICE_NAME,
+    Label.KIND: "kind",
 }
 
 SETTINGS: Final = (

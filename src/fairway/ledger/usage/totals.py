@@ -27,6 +27,7 @@ from fairway.ledger.usage.spans import (
     COLUMNS,
     NARROW,
     PLACES,
+    SERVICE_NAME,
     SETTINGS,
     SLOTS,
     SpanSplitter,
@@ -81,6 +82,11 @@ _TOTALS: Final = """
     GROUP BY {numbered} place, pool, slice LIMIT :limit
 """
 
+_SERVICES: Final = """
+    (SELECT {time}, class, name, device_seconds FROM service_{time}
+    JOIN (SELECT id AS job, name FROM job) AS named USING (job)) AS of_service
+"""
+
 _RAW: Final = """
     WITH slot AS (
         SELECT * FROM unnest(CAST(:times AS timestamptz[]), CAST(:slots AS int[])) AS slot (hour, slot)
@@ -99,38 +105,67 @@ _RAW: Final = """
     GROUP BY {labels} place, pool, slice LIMIT :limit
 """
 
-_CLASSES: Final = "SELECT id, cluster, team, user_name, pool, slice, priority FROM job_class WHERE {where}"
+_CLASSES: Final = (
+    "SELECT id, cluster, team, user_name, pool, slice, priority, kind, service FROM job_class WHERE {where}"
+)
 
 # A job whose class changed is in the meter's queue: only of other running jobs is the class checked first.
-# They are metered up to their cluster's mark, so they add nothing to spans that end before it.
+# They are metered up to their cluster's mark, so they add nothing to spans that end before it. Of a service,
+# only the replicas that run are read, and those in the queue.
 _UNMETERED: Final = """
-    WITH candidate AS (
-        SELECT id, class, state FROM job
-        WHERE state = 'running' AND class IN (SELECT id FROM job_class WHERE {of_class})
-            AND cluster NOT IN (SELECT cluster FROM meter_mark WHERE metered_to >= to_timestamp(:ends))
-        UNION SELECT to_meter.job, job.class, job.state FROM to_meter LEFT JOIN job ON job.id = to_meter.job
+    WITH running AS (
+        SELECT job.id, job.class, state, service FROM job JOIN job_class ON job_class.id = job.class
+        WHERE state = 'running' AND job.class IN (SELECT id FROM job_class WHERE {of_class})
+            AND job.cluster NOT IN (SELECT cluster FROM meter_mark WHERE metered_to >= to_timestamp(:ends))
+    ), candidate AS (
+        SELECT id, min(class) AS class, min(state) AS state, unnest(
+            CASE WHEN bool_or(attempt IS NULL) THEN ARRAY[CAST(NULL AS int)]
+                ELSE array_agg(DISTINCT attempt) END
+        ) AS attempt
+        FROM (
+            SELECT id, class, state, NULL AS attempt FROM running WHERE NOT service
+            UNION ALL SELECT id, class, state, open.number FROM running CROSS JOIN LATERAL (
+                SELECT number FROM attempt
+                WHERE attempt.job = running.id AND replica <> '' AND ending IS NULL OFFSET 0
+            ) AS open WHERE service
+            UNION ALL SELECT to_meter.job, job.class, job.state, to_meter.attempt
+            FROM to_meter LEFT JOIN job ON job.id = to_meter.job
+        ) AS every GROUP BY id
     ), actual AS (
-        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices,
+        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices, pool, slice,
+            attempt.replica <> '' AS replica,
             floor(extract(epoch FROM attempt.started_at)) AS began,
             floor(extract(epoch FROM attempt.ended_at)) AS ended,
             attempt.ending IS NULL AND candidate.state IN ({open}) AS runs,
             -- Of a cluster that left the fleet, only what was seen counts.
             least(:until, floor(extract(epoch FROM left_cluster.seen_at))) AS until
-        FROM candidate JOIN attempt ON attempt.job = candidate.id
+        FROM candidate CROSS JOIN LATERAL (
+            SELECT * FROM attempt WHERE job = candidate.id AND number {of_attempt} OFFSET 0
+        ) AS attempt
         LEFT JOIN job_class ON job_class.id = candidate.class LEFT JOIN left_cluster USING (cluster)
     ), stored AS (
-        SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
+        SELECT job, metered.attempt, metered.class, pool, slice, devices,
+            extract(epoch FROM started_at) AS began,
             extract(epoch FROM COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))) AS upto
-        FROM candidate JOIN metered ON metered.job = candidate.id
+        FROM candidate CROSS JOIN LATERAL (
+            SELECT * FROM metered WHERE job = candidate.id AND attempt {of_attempt} OFFSET 0
+        ) AS metered
         JOIN job_class ON job_class.id = metered.class LEFT JOIN meter_mark AS mark USING (cluster)
-    ), both_ AS (
-        SELECT job, actual.class, actual.devices, actual.began, stored.class AS stored_class,
+    ), together AS (
+        -- As the meter has it: see `metering`.
+        SELECT job, actual.devices, actual.began, runs, ended, until, stored.class AS stored_class,
             stored.devices AS stored_devices, stored.began AS stored_began, stored.upto,
-            COALESCE(actual.class = stored.class AND actual.devices = stored.devices
-                AND actual.began = stored.began, false) AS alike,
-            CASE WHEN runs AND ended IS NULL THEN greatest(actual.until, actual.began, stored.upto)
-                ELSE COALESCE(ended, stored.upto, actual.began) END AS ended
+            CASE WHEN actual.replica AND stored.class IS NOT NULL
+                AND (ended IS NOT NULL OR (actual.pool, actual.slice) <> (stored.pool, stored.slice))
+            THEN stored.class ELSE actual.class END AS class
         FROM actual FULL JOIN stored USING (job, attempt)
+    ), both_ AS (
+        SELECT job, class, devices, began, stored_class, stored_devices, stored_began, upto,
+            COALESCE(class = stored_class AND devices = stored_devices AND began = stored_began, false)
+                AS alike,
+            CASE WHEN runs AND ended IS NULL THEN greatest(until, began, upto)
+                ELSE COALESCE(ended, upto, began) END AS ended
+        FROM together
     ), stretch AS (
         SELECT job, class, devices, upto AS began, ended FROM both_ WHERE alike AND ended > upto
         UNION ALL SELECT job, class, -devices, ended, upto FROM both_ WHERE alike AND ended < upto
@@ -144,6 +179,8 @@ _UNMETERED: Final = """
     GROUP BY pool, slice, began, ended {labels}
     HAVING sum(devices) <> 0
 """
+
+_OF_ATTEMPT: Final = "BETWEEN COALESCE(candidate.attempt, 0) AND COALESCE(candidate.attempt, 2147483647)"
 
 _NAMES: Final = "LEFT JOIN (SELECT id AS job, name FROM job) AS named USING (job)"
 
@@ -219,30 +256,66 @@ class _ViewQuery:
             await (self._read_raw(connection) if raw else self._read_totals(connection))
 
     async def _read_totals(self, connection: AsyncConnection) -> None:
-        columns, condition = self.sums.columns, self.condition
         await connection.execute(text(_PARALLEL if self._split.hours.times else _NOT_PARALLEL))
-        for table, time, type_, slots in (
-            ("usage_day", "day", "date", self._split.days),
-            ("usage_hour", "hour", "timestamptz", self._split.hours),
+        by_service = SERVICE_NAME in self.sums.columns
+        for time, type_, slots in (
+            ("day", "date", self._split.days),
+            ("hour", "timestamptz", self._split.hours),
         ):
             if not slots.times:
                 continue
             consecutive = slots.are_consecutive_days()
-            names = [f"l{n}" for n in range(len(columns))]
-            at_once = slots.are_mostly_single() and not consecutive and not condition.narrow
-            steps = (_BY_LABEL if at_once else _BY_CLASS).format(
+            at_once = slots.are_mostly_single() and not consecutive and not self.condition.narrow
+            await self._read_table(
+                connection,
+                slots,
+                _BY_LABEL if at_once else _BY_CLASS,
+                of_class=f"{self.condition.of_class} AND NOT service"
+                if by_service
+                else self.condition.of_class,
+                service="CAST('' AS text)",
                 slot="0 AS slot" if consecutive else "slot",
                 slots="" if consecutive else SLOTS.format(type=type_, time=time),
                 time=time,
-                table=table,
-                narrow=NARROW.format(of_class=condition.of_class) if condition.narrow else "",
-                of_class=condition.of_class,
-                named="".join(f"{c} AS {n}, " for c, n in zip(columns, names, strict=True)),
-                labels="".join(f"{column}, " for column in columns),
+                table=f"usage_{time}",
             )
-            numbered = "".join(f"{name}, " for name in names)
-            query = _TOTALS.format(steps=steps, numbered=numbered, places=PLACES)
-            await self._add_rows(connection, query, slots)
+            if by_service:
+                await self._read_table(
+                    connection,
+                    slots,
+                    _BY_LABEL,
+                    of_class=f"{self.condition.of_class} AND service",
+                    service="name",
+                    slot="slot",
+                    slots=SLOTS.format(type=type_, time=time),
+                    time=time,
+                    table=_SERVICES.format(time=time),
+                )
+
+    async def _read_table(
+        self,
+        connection: AsyncConnection,
+        of_time: TimeSlots,
+        steps: str,
+        *,
+        of_class: str,
+        service: str,
+        **pieces: str,
+    ) -> None:
+        """Add the sums of a table; `service` is the column with the names of services."""
+        columns = [service if column == SERVICE_NAME else column for column in self.sums.columns]
+        names = [f"l{n}" for n in range(len(columns))]
+        filled = steps.format(
+            narrow=NARROW.format(of_class=of_class) if self.condition.narrow else "",
+            of_class=of_class,
+            named="".join(f"{c} AS {n}, " for c, n in zip(columns, names, strict=True)),
+            labels="".join(f"{column}, " for column in columns),
+            **pieces,
+        )
+        numbered = "".join(f"{name}, " for name in names)
+        await self._add_rows(
+            connection, _TOTALS.format(steps=filled, numbered=numbered, places=PLACES), of_time
+        )
 
     async def _read_raw(self, connection: AsyncConnection) -> None:
         """Add the raw rows in PostgreSQL; find the archived objects that are still to be added."""
@@ -278,6 +351,7 @@ class _ViewQuery:
         rows = await archive.sums(store, self.parts, slots, self._classes, self.view.which.names)
         for slot, class_, name, device_seconds in rows:
             row = {**self._classes[class_], "name": name}
+            row[SERVICE_NAME] = name if row["service"] else ""
             labels = [str(row[column]) for column in self.sums.columns]
             for place in places.get((slot, row["pool"]), ()):
                 key = self._split.places[place]
@@ -406,8 +480,9 @@ async def _unmetered(
         of_class=condition.of_class,
         of_name=condition.of_name,
         open=OPEN_JOBS_SQL,
+        of_attempt=_OF_ATTEMPT,
         labels="".join(f", {column}" for column in columns),
-        names=_NAMES if raw else "",
+        names=_NAMES if raw or SERVICE_NAME in columns else "",
     )
     rows = await connection.execute(text(query), condition.values | {"until": until, "ends": end})
     return [

@@ -164,6 +164,9 @@ def _job(row: JobRow) -> dict[str, Any]:
         "ended_at": row.ended_at,
         "exit_code": row.exit_code,
         "time_seconds": row.time_seconds,
+        "kind": row.kind,
+        "service": row.service,
+        "replicas": row.replicas,
     }
 
 
@@ -190,9 +193,14 @@ def with_left_cluster(job: JobT, left: Mapping[ClusterName, LeftCluster]) -> Job
     )
 
 
+def _waits(job: wire.Job) -> bool:
+    """Return whether a job waits at its engine, or some of its replicas do."""
+    return job.state is JobState.WAITING or (job.state is JobState.RUNNING and job.replicas is not None)
+
+
 def with_reason_time(job: JobT, times: Mapping[ClusterName, datetime]) -> JobT:
     """Set when the engine last reported why a job waits there. Others are unchanged."""
-    at = times.get(ClusterName(job.cluster)) if job.state is JobState.WAITING and job.reason else None
+    at = times.get(ClusterName(job.cluster)) if job.reason and _waits(job) else None
     return job if at is None else job.model_copy(update={"reason_at": at})
 
 

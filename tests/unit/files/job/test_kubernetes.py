@@ -30,10 +30,14 @@ def box(tree: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def edited(edit: Edit) -> JobReport:
+def _with(edit: Edit) -> dict[str, Any]:
     tree = deepcopy(TREE)
     edit(tree)
-    return check_jobs(json.dumps(tree, indent=1), "job.yaml")
+    return tree
+
+
+def edited(edit: Edit) -> JobReport:
+    return check_jobs(json.dumps(_with(edit), indent=1), "job.yaml")
 
 
 def test_the_example() -> None:
@@ -75,52 +79,69 @@ def test_what_has_a_word_is_translated(edit: Edit, field: str, value: Any) -> No
 
 
 REFUSED: list[tuple[Edit, str, str]] = [
-    (lambda t: pod(t).update(volumes=[]), "NoWordForIt", "spec.template.spec.volumes"),
-    (lambda t: pod(t).update(serviceAccountName="x"), "NoWordForIt", "spec.template.spec.serviceAccountName"),
-    (lambda t: pod(t).update(initContainers=[]), "NoWordForIt", "spec.template.spec.initContainers"),
-    (lambda t: pod(t)["containers"].append({}), "NoWordForIt", "spec.template.spec.containers"),
-    (lambda t: box(t).update(envFrom=[]), "NoWordForIt", "spec.template.spec.containers[0].envFrom"),
-    (
-        lambda t: box(t)["env"].append({"name": "A", "valueFrom": {}}),
-        "NoWordForIt",
-        "spec.template.spec.containers[0].env[1].valueFrom",
-    ),
-    (lambda t: box(t).pop("command"), "NoWordForIt", "spec.template.spec.containers[0].args"),
-    (lambda t: (box(t).pop("command"), box(t).pop("args")), "MissingKey", ""),
     (lambda t: box(t).pop("resources"), "MissingKey", ""),
-    (
-        lambda t: box(t)["resources"]["limits"].update({"example.org/fpga": 1}),
-        "NoWordForIt",
-        'spec.template.spec.containers[0].resources.limits."example.org/fpga"',
-    ),
     (
         lambda t: box(t)["resources"]["limits"].update(cpu="many"),
         "WrongType",
         "spec.template.spec.containers[0].resources.limits.cpu",
     ),
-    (lambda t: t["spec"].update(completions=100), "NoWordForIt", "spec.completions"),
     (lambda t: t["spec"].update(parallelism="x"), "WrongType", "spec.parallelism"),
+    (lambda t: t.update(kind="CronJob"), "BadManifest", "kind"),
+    (lambda t: t["metadata"].update(namespace="Research"), "BadName", "team"),
+]
+AS_WRITTEN: list[tuple[Edit, str]] = [
+    (lambda t: (box(t).pop("command"), box(t).pop("args")), ""),
+    (lambda t: pod(t).update(volumes=[]), "spec.template.spec.volumes"),
+    (lambda t: pod(t).update(serviceAccountName="x"), "spec.template.spec.serviceAccountName"),
+    (lambda t: pod(t).update(initContainers=[]), "spec.template.spec.initContainers"),
+    (lambda t: pod(t)["containers"].append({}), "spec.template.spec.containers"),
+    (lambda t: box(t).update(envFrom=[]), "spec.template.spec.containers[0].envFrom"),
     (
-        lambda t: pod(t)["nodeSelector"].update(zone="a"),
-        "NoWordForIt",
-        "spec.template.spec.nodeSelector.zone",
+        lambda t: box(t)["env"].append({"name": "A", "valueFrom": {}}),
+        "spec.template.spec.containers[0].env[1].valueFrom",
     ),
+    (lambda t: box(t).pop("command"), "spec.template.spec.containers[0].args"),
+    (
+        lambda t: box(t)["resources"]["limits"].update({"example.org/fpga": 1}),
+        'spec.template.spec.containers[0].resources.limits."example.org/fpga"',
+    ),
+    (lambda t: t["spec"].update(completions=100), "spec.completions"),
+    (lambda t: pod(t)["nodeSelector"].update(zone="a"), "spec.template.spec.nodeSelector.zone"),
     (
         lambda t: pod(t)["nodeSelector"].update({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80G"}),
-        "NoWordForIt",
         'spec.template.spec.nodeSelector."nvidia.com/gpu.product"',
     ),
-    (lambda t: t.update(kind="CronJob"), "NotAJob", "kind"),
-    (lambda t: t["metadata"].update(namespace="Research"), "BadName", "team"),
 ]
 
 
 @pytest.mark.parametrize(("edit", "code", "path"), REFUSED, ids=[path or code for _, code, path in REFUSED])
-def test_what_has_no_word_is_named(edit: Edit, code: str, path: str) -> None:
+def test_what_is_refused_is_named(edit: Edit, code: str, path: str) -> None:
     report = edited(edit)
     assert report.jobs is None
     assert (code, path) in [(f.code.value, f.path) for f in report.faults]
     assert all(f.hint for f in report.faults)
+
+
+@pytest.mark.parametrize(("edit", "path"), AS_WRITTEN, ids=[path for _, path in AS_WRITTEN])
+def test_what_a_job_file_cannot_say_is_submitted_as_it_is(edit: Edit, path: str) -> None:
+    report = edited(edit)
+    (job,) = report.jobs or ()
+    ((code, where),) = [(f.code.value, f.path) for f in report.faults]
+    assert (code, where) == ("AsWritten", path)
+    assert report.faults[0].severity == "warning"
+    tree = deepcopy(TREE)
+    edit(tree)
+    body = json.loads(job.manifest or "")
+    assert body["spec"] == tree["spec"], "nothing of it is left out"
+    assert (job.name, job.team, job.priority, job.gpus.count) == ("train-llm", "research", "urgent", 8)
+
+
+def test_flags_that_only_a_job_file_can_have_say_what_is_wrong() -> None:
+    tree = deepcopy(TREE)
+    pod(tree).update(volumes=[])
+    report = check_jobs(json.dumps(tree), "job.yaml", given_by_flags({"gpus": "H100:4"}))
+    assert report.jobs is None
+    assert [f.code.value for f in report.faults] == ["NoWordForIt"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +167,8 @@ def test_every_field_without_a_word_at_once() -> None:
     def edit(tree: dict[str, Any]) -> None:
         pod(tree).update(volumes=[], affinity={}, hostNetwork=True)
 
-    assert len(edited(edit).faults) == 3
+    report = check_jobs(json.dumps(_with(edit)), "job.yaml", given_by_flags({"gpus": "1"}))
+    assert len(report.faults) == 3
 
 
 def test_flags_count_before_the_manifest() -> None:

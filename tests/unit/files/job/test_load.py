@@ -263,7 +263,7 @@ def test_a_secret_among_the_variables_is_warned_of() -> None:
         (b"x" * (1024 * 1024 + 1), "FileTooLarge"),
         (b"a: [", "NotYaml"),
         (b"just words", "WrongType"),
-        (b"apiVersion: v1\nkind: Pod\n", "NotAJob"),
+        (b"apiVersion: v1\nkind: Secret\n", "BadManifest"),
         (b"#!/bin/bash\r\nx\r\n", "BadValue"),
     ],
 )

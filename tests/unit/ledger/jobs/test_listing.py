@@ -293,8 +293,8 @@ async def test_long_pages_of_a_class_are_the_newest_of_it(
         JobFilter(user="ann", once_an_array=True, states=(JobState.DONE, JobState.RUNNING)),
         JobFilter(team="product", submitted_after=NOW - timedelta(minutes=200)),
     ):
-        wanted = once([r for r in rows if passes(r, which)], which) if which.once_an_array else None
-        wanted = wanted if wanted is not None else [r for r in rows if passes(r, which)]
+        matching = [row for row in rows if passes(row, which)]
+        wanted = once(matching, which) if which.once_an_array else matching
         for descending in (True, False):
             found = await filled.jobs.sorted_page(which, JobSort(JobSortKey.SUBMITTED, descending))
             newest = wanted[:most] if descending else wanted[::-1][:most]

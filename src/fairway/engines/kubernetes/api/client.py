@@ -28,6 +28,7 @@ V = TypeVar("V")
 _KUBECONFIG_LOCK: Final = threading.Lock()
 """Held while a kubeconfig is read. lightkube converts it with msgspec, which prepares a class at its first
 use: a second thread that converts meanwhile crashes the process (msgspec 0.22)."""
+JSON: Final = "application/json"
 _CONNECT_SECONDS: Final = 5.0
 _MAX_REPLY_BYTES: Final = 128 << 20
 """A page of 2,000 nodes with every image they hold listed is about 30 MB."""
@@ -44,13 +45,20 @@ class ApiServer:
         self.server = server
 
     async def get(
-        self, path: str, params: Mapping[str, str], type_: type[V], call: ApiCall, *, timeout_seconds: float
+        self,
+        path: str,
+        params: Mapping[str, str],
+        type_: type[V],
+        call: ApiCall,
+        *,
+        timeout_seconds: float,
+        accept: str = JSON,
     ) -> V:
         """Get and decode one reply. Retried once where a pooled connection turned out to be dead."""
         for last in (False, True):
             try:
                 async with asyncio.timeout(timeout_seconds):
-                    return msgspec.json.decode(await self._body(path, params, call), type=type_)
+                    return msgspec.json.decode(await self._body(path, params, call, accept), type=type_)
             except Expired:
                 raise
             except Exception as e:
@@ -67,14 +75,15 @@ class ApiServer:
         timeout_seconds: float,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
     ) -> tuple[int, bytes]:
         """Send one request that may change something, and return status and body, whatever they are.
 
         A busy reply (429) is retried a few times, with growing pauses.
         """
         encoded = None if body is None else msgspec.json.encode(body)
-        headers = {"Content-Type": content}
+        headers = {"Content-Type": content, "Accept": accept}
         try:
             async with asyncio.timeout(timeout_seconds):
                 for pause in (*_BUSY_SECONDS, None):
@@ -112,8 +121,9 @@ class ApiServer:
         """Close all connections."""
         await self._http.aclose()
 
-    async def _body(self, path: str, params: Mapping[str, str], call: ApiCall) -> bytes:
-        async with self._http.stream("GET", path, params=dict(params)) as response:
+    async def _body(self, path: str, params: Mapping[str, str], call: ApiCall, accept: str) -> bytes:
+        headers = {"Accept": accept}
+        async with self._http.stream("GET", path, params=dict(params), headers=headers) as response:
             await _check(response, call)
             return await _read(response, _MAX_REPLY_BYTES)
 

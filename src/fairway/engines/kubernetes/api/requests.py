@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairway.engines.kubernetes.api.client import ApiServer
+from fairway.engines.kubernetes.api.client import JSON, ApiServer
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired, request_error
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, Json, ObjectKind
 from fairway.engines.kubernetes.api.wire import ListPage
@@ -23,6 +23,9 @@ MAX_OBJECTS: Final = 500_000
 MAX_CONCURRENT: Final = 16
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
+METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+"""What to accept where only metadata is wanted: the API server leaves the rest out."""
 _METHODS: Final = {"get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
@@ -34,7 +37,12 @@ class KubeRequests:
         self.timeout_seconds = timeout_seconds
 
     async def list_all(
-        self, path: str, resource: str, params: Mapping[str, str] | None = None, type_: Any = Json
+        self,
+        path: str,
+        resource: str,
+        params: Mapping[str, str] | None = None,
+        type_: Any = Json,
+        accept: str = JSON,
     ) -> list[Any]:
         """Return every object of a list, read in pages. A list that expires midway is restarted."""
         call = self.call("list", resource)
@@ -44,7 +52,12 @@ class KubeRequests:
             try:
                 while True:
                     page = await self.api.get(
-                        path, query, ListPage[type_], call, timeout_seconds=self.timeout_seconds
+                        path,
+                        query,
+                        ListPage[type_],
+                        call,
+                        timeout_seconds=self.timeout_seconds,
+                        accept=accept,
                     )
                     objects += page.items or ()
                     if len(objects) > MAX_OBJECTS:
@@ -64,10 +77,10 @@ class KubeRequests:
             "is etcd compacted every few seconds? Fairway retries automatically",
         )
 
-    async def get(self, path: str, resource: str, type_: type[A]) -> A | None:
+    async def get(self, path: str, resource: str, type_: type[A], accept: str = JSON) -> A | None:
         """Return one object, as far as `type_` has fields for it. Returns None if it does not exist."""
         call = self.call("get", resource)
-        code, body = await self.send(call, path)
+        code, body = await self.send(call, path, accept=accept)
         if code == 404:
             return None
         return msgspec.json.decode(_checked(code, body, call), type=type_)
@@ -102,12 +115,13 @@ class KubeRequests:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
     ) -> tuple[int, bytes]:
         """Send one request, and return status and body, whatever they are."""
         return await self.api.send(
             _METHODS[call.verb], path, call,
-            timeout_seconds=self.timeout_seconds, params=params, body=body, content=content,
+            timeout_seconds=self.timeout_seconds, params=params, body=body, content=content, accept=accept,
         )  # fmt: skip
 
     async def _patch(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw, Struct, field
 
 W = TypeVar("W")
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that can hold a device; the API server does not send the others."""
+
+
+@lru_cache(maxsize=4096)  # many objects of one second
+def moment(text: str) -> datetime | None:
+    """Parse a time of the API server. Returns None for an empty one."""
+    return datetime.fromisoformat(text) if text else None
 
 
 class ObjectMeta(Struct, rename="camel", frozen=True, gc=False):
@@ -21,13 +31,14 @@ class ObjectMeta(Struct, rename="camel", frozen=True, gc=False):
     resource_version: str = ""
 
 
-class Owner(Struct, frozen=True, gc=False):
+class Owner(Struct, rename="camel", frozen=True, gc=False):
     """The owner of an object."""
 
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool = False
+    api_version: str = ""
 
 
 class OwnedMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
@@ -42,6 +53,26 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
 
     def owner(self, kind: str) -> Owner | None:
         return next((o for o in self.owner_references if o.kind == kind), None)
+
+
+class PartialObject(Struct, frozen=True, gc=False):
+    """An object of any kind, of which only the metadata is read."""
+
+    metadata: OwnedMeta
+
+
+class ApiResource(Struct, frozen=True, gc=False):
+    """One kind of object that an API server has, or a subresource of one (`pods/log`)."""
+
+    name: str
+    kind: str
+    namespaced: bool = False
+
+
+class ApiResources(Struct, frozen=True, gc=False):
+    """The kinds of one group and version."""
+
+    resources: list[ApiResource] = []
 
 
 class HasMeta(Protocol):
@@ -172,6 +203,12 @@ class Container(Struct, rename="camel", frozen=True, gc=False):
     restart_policy: str = ""
 
 
+class PodClaim(Struct, frozen=True, gc=False):
+    """A resource claim of a pod, by the name that its containers use."""
+
+    name: str = ""
+
+
 class PodSpec(Struct, rename="camel", frozen=True, gc=False):
     """Where a pod runs and what its containers request."""
 
@@ -179,6 +216,31 @@ class PodSpec(Struct, rename="camel", frozen=True, gc=False):
     init_containers: list[Container] = []
     node_name: str = ""
     overhead: dict[str, str] = {}
+    resource_claims: list[PodClaim] = []
+
+
+class RequestMapping(Struct, rename="camel", frozen=True, gc=False):
+    """An extended resource of a container that the scheduler replaced by a request of a claim."""
+
+    resource_name: str = ""
+
+
+class ExtendedResourceClaim(Struct, rename="camel", frozen=True, gc=False):
+    """The claim that the scheduler made for extended resources that DeviceClasses offer."""
+
+    request_mappings: list[RequestMapping] = []
+
+
+class PodClaimStatus(Struct, rename="camel", frozen=True, gc=False):
+    """What of a pod's extended resources is a claim."""
+
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
+
+    @property
+    def claimed_resources(self) -> frozenset[str]:
+        """Return the extended resources that a claim of the pod holds: they count by the claim."""
+        claim = self.extended_resource_claim_status
+        return frozenset(m.resource_name for m in claim.request_mappings) if claim else frozenset()
 
 
 class PodObject(Struct, frozen=True, gc=False):
@@ -186,3 +248,4 @@ class PodObject(Struct, frozen=True, gc=False):
 
     metadata: ObjectMeta
     spec: PodSpec
+    status: PodClaimStatus = PodClaimStatus()

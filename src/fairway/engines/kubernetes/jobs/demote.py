@@ -13,9 +13,9 @@ from typing import Final
 
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, KUEUE
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import OwnedMeta
-from fairway.engines.kubernetes.jobs.lookup import FoundJob, look_up_job
-from fairway.engines.kubernetes.jobs.objects import WorkloadObject, moment
+from fairway.engines.kubernetes.api.wire import OwnedMeta, moment
+from fairway.engines.kubernetes.jobs.lookup import FoundWorkload, look_up_workload
+from fairway.engines.kubernetes.jobs.objects import WorkloadObject
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
 from fairway.engines.port import Refused, RequeueRequest
 from fairway.model.fleet import Fleet, Pool
@@ -32,13 +32,14 @@ EVICTION_SECONDS: Final = 5.0
 
 async def lower(requests: KubeRequests, engine_id: EngineId, fleet: Fleet) -> None:
     """Give a running job's Workload the value of the lowest priority."""
-    found = await look_up_job(requests, engine_id, pods=False)
+    found = await look_up_workload(requests, engine_id, pods=False)
     if found is None or found.job.finished:
         return
-    workload = _workload(found, engine_id)
+    _workload(found, engine_id)
     lowest = min(fleet.priorities, key=lambda p: p.rank)
     value = lowest.rank - fleet.default_priority.rank
-    await requests.merge(_path(workload.metadata), WORKLOADS, {"spec": {"priority": value}}, FAIRWAY)
+    for workload in found.workloads:
+        await requests.merge(_path(workload.metadata), WORKLOADS, {"spec": {"priority": value}}, FAIRWAY)
 
 
 async def requeue(requests: KubeRequests, request: RequeueRequest, pools: tuple[Pool, ...]) -> bool:
@@ -46,7 +47,7 @@ async def requeue(requests: KubeRequests, request: RequeueRequest, pools: tuple[
 
     Its Workload is inactive meanwhile, with an annotation by which whoever comes next finishes it.
     """
-    found = await look_up_job(requests, request.engine_id, pods=False)
+    found = await look_up_workload(requests, request.engine_id, pods=False)
     if found is None or found.job.finished:
         return True
     workload = _workload(found, request.engine_id)
@@ -77,7 +78,7 @@ async def _evicted(requests: KubeRequests, engine_id: EngineId, pools: tuple[Poo
     error would count as its failure.
     """
     for _ in range(int(EVICTION_SECONDS / POLL_SECONDS)):
-        found = await look_up_job(requests, engine_id, pools)
+        found = await look_up_workload(requests, engine_id, pools)
         if found is None or found.workload is None:
             return True
         if found.workload.status.admission is None and not found.pods:
@@ -86,7 +87,7 @@ async def _evicted(requests: KubeRequests, engine_id: EngineId, pools: tuple[Poo
     return False
 
 
-def _workload(found: FoundJob, engine_id: EngineId) -> WorkloadObject:
+def _workload(found: FoundWorkload, engine_id: EngineId) -> WorkloadObject:
     if found.workload is None:
         raise Refused(
             "InNoQueue",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, Json
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.jobs.join import ObservedJob, SupplyLookup, engine_id, join
-from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_job
+from fairway.engines.kubernetes.api.wire import NodeObject, Owner
+from fairway.engines.kubernetes.jobs.join import SupplyLookup, join
+from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_workload
 from fairway.engines.kubernetes.jobs.objects import JobObject, job_transform
+from fairway.engines.kubernetes.jobs.observed import ObservedJob, job_of
+from fairway.engines.kubernetes.jobs.roots import Root, Roots, workload_owner
 from fairway.engines.kubernetes.nodes.devices import whole_number
 from fairway.engines.kubernetes.policy.workloads import Workload, list_workloads
 from fairway.engines.port import Refused
@@ -23,7 +26,13 @@ from fairway.explain.findings import Finding, WaitFacts
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import EngineId
 from fairway.model.names import ClusterName
+from fairway.model.workload_kinds import GROUP_KIND
 
+_SILENT: Final = timedelta(seconds=30)
+_IGNORES: Final = (
+    "If Kueue's configuration has quotaCheckStrategy: IgnoreUndeclared, it never admits a workload that has "
+    "pods without GPUs beside others"
+)
 HOSTNAME: Final = "kubernetes.io/hostname"
 _EVENTS: Final = "events"
 _MAX_AHEAD: Final = 3
@@ -38,8 +47,8 @@ _GPU_QUOTA: Final = re.compile(
 async def explain(
     requests: KubeRequests, id_: EngineId, fleet: Fleet, cluster: ClusterName, pools: tuple[Pool, ...]
 ) -> WaitFacts | None:
-    """Return why a Job waits. Returns None if it is gone."""
-    found = await look_up_job(requests, id_, pools)
+    """Return why a workload waits, or one of its replicas. Returns None if it is gone."""
+    found = await look_up_workload(requests, id_, pools)
     if found is None:
         return None
     observed = found.observed()
@@ -47,8 +56,10 @@ async def explain(
     facts = WaitFacts(code=seen.reason_code, reason=seen.reason)
     if seen.reason_code in {"", "NotQueued"} or not observed.pods:
         facts = await _from_events(requests, observed, facts)
-    if not facts.code and not facts.reason and observed.workload is not None and not observed.pods:
+    if not facts.code and not facts.reason and any(not w.considered for w in observed.workloads):
         facts = await _from_others(requests, observed, facts, pools)
+    if facts.code in {"", "NotConsidered"}:
+        facts = _unconsidered(observed, facts, datetime.now(UTC))
     if facts.code == "QueueInactive":
         facts = await _from_queue(requests, observed, facts)
     if facts.code == "NotEnoughFree":
@@ -68,10 +79,11 @@ def _details(observed: ObservedJob, facts: WaitFacts) -> Iterator[Finding]:
             yield Finding(code, f"Queue {job.queue} does not serve the job's namespace {where}")
         case "QueueMissing":
             yield Finding(code, f"The job names queue {job.queue}, which namespace {where} does not have")
+        case "NotQueued" if observed.kind:
+            label = "label kueue.x-k8s.io/queue-name"
+            yield Finding(code, f"{observed.kind} {where}/{observed.name} has no {label} that Kueue has seen")
         case "NotQueued":
             yield Finding(code, f"The job is in namespace {where} and has no label kueue.x-k8s.io/queue-name")
-        case "OwnerHoldsIt":
-            yield Finding(code, f"{job.owner} created this job and starts it")
         case _:
             return
 
@@ -79,7 +91,7 @@ def _details(observed: ObservedJob, facts: WaitFacts) -> Iterator[Finding]:
 async def _from_events(requests: KubeRequests, observed: ObservedJob, facts: WaitFacts) -> WaitFacts:
     """Add why the API server refuses to create the Job's pods, which only an event tells."""
     try:
-        events = await _events(requests, observed.namespace, observed.job.uid)
+        events = await _events(requests, observed)
     except Refused:
         return replace(facts, hidden_by=_NO_EVENTS)
     message = next((str(e.get("message", "")) for e in events if e.get("reason") == "FailedCreate"), "")
@@ -99,11 +111,49 @@ def _refusal(message: str) -> str:
     return message.partition("forbidden: ")[2] or message
 
 
-async def _events(requests: KubeRequests, namespace: str, uid: str) -> Sequence[Json]:
-    """Return the warnings about an object, the newest first."""
-    query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
+async def _events(requests: KubeRequests, observed: ObservedJob) -> Sequence[Json]:
+    """Return the warnings about a Job, or about what creates the pods of another kind, the newest first."""
+    namespace, uid = observed.namespace, observed.job.uid
+    about = "reason=FailedCreate" if observed.kind else f"involvedObject.uid={uid}"
+    query = {"fieldSelector": f"{about},type=Warning"}
     events = await requests.list_all(f"/api/v1/namespaces/{namespace}/events", _EVENTS, query)
+    if observed.kind:
+        owners = [(event, _involved(event)) for event in events]
+        roots = Roots()
+        await roots.resolve(requests, [(namespace, owner) for _, owner in owners])
+        found = [(event, roots.find(namespace, owner)) for event, owner in owners]
+        events = [event for event, root in found if root is not None and root.uid == uid]
     return sorted(events, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), reverse=True)
+
+
+def _involved(event: Json) -> Owner:
+    about = {key: str(value) for key, value in (event.get("involvedObject") or {}).items()}
+    kind, name, uid = (about.get(key, "") for key in ("kind", "name", "uid"))
+    return Owner(kind, name, uid, controller=True, api_version=about.get("apiVersion", ""))
+
+
+def _unconsidered(observed: ObservedJob, facts: WaitFacts, now: datetime) -> WaitFacts:
+    """Add that Kueue has been silent for long: on a Workload, or on pods that have none."""
+    counted = {w.owner.uid for w in observed.workloads} | {w.name for w in observed.workloads}
+    texts = [
+        (f"Workload {w.name}, which Kueue has neither admitted nor refused", w.created)
+        for w in observed.workloads
+        if not w.considered and not w.finished and not w.replaced and not w.held
+    ]
+    texts += [
+        (f"pod {p.facts.name}, which has no Workload", p.facts.created)
+        for p in observed.pods
+        if p.facts.gated and not p.ended and p.facts.uid not in counted and not observed.workloads
+    ]
+    old = [(what, at) for what, at in texts if now - at > _SILENT]
+    if not old:
+        return facts
+    what, at = min(old, key=lambda pair: pair[1])
+    text = f"It waits with {what} since {at.isoformat().replace('+00:00', 'Z')}"
+    findings: tuple[Finding, ...] = (Finding("NotConsidered", text),)
+    if observed.kind and any(w.name in what and w.owner.kind != "Pod" for w in observed.workloads):
+        findings += (Finding("NotConsidered", _IGNORES),)
+    return replace(facts, code="NotConsidered", findings=findings)
 
 
 async def _from_queue(requests: KubeRequests, observed: ObservedJob, facts: WaitFacts) -> WaitFacts:
@@ -141,11 +191,12 @@ async def _from_others(
     Of a Job that asks for something else, only who is ahead of it in its queue is known.
     """
     workloads = await list_workloads(requests, [observed.namespace])
-    own = next((w for w in workloads if _uid(w) == observed.job.uid), None)
+    mine = {w.uid for w in observed.workloads}
+    own = next((w for w in workloads if w.metadata.uid in mine and _waits(w)), None)
     if own is None:
         return facts
     queue = own.spec.queue_name
-    others = [w for w in workloads if w is not own and w.spec.queue_name == queue and _waits(w)]
+    others = [w for w in workloads if w.metadata.uid not in mine and w.spec.queue_name == queue and _waits(w)]
     for other in others:
         message = _pending_message(other)
         if message and _request(other) == _request(own):
@@ -159,14 +210,9 @@ async def _from_others(
     return replace(facts, code="NotItsTurn", ahead=tuple(ids), ahead_count=len(ahead))
 
 
-def _uid(workload: Workload) -> str:
-    owner = workload.metadata.owner("Job")
-    return owner.uid if owner else ""
-
-
 def _waits(workload: Workload) -> bool:
     active = workload.spec.active and not workload.finished
-    return active and workload.status.admission is None and bool(_uid(workload))
+    return active and workload.status.admission is None
 
 
 def _pending_message(workload: Workload) -> str:
@@ -185,9 +231,17 @@ def _rank(workload: Workload) -> tuple[int, str]:
 
 
 async def _engine_id(requests: KubeRequests, workload: Workload, pools: tuple[Pool, ...]) -> EngineId:
-    namespace, _, name = workload.job.partition("/")
-    job = await requests.get(job_path(namespace, name), JOBS, JobObject)
-    return engine_id(namespace, name, job_transform(pools)(job)) if job else EngineId(workload.job)
+    owner, namespace = workload_owner(workload.metadata), workload.metadata.namespace
+    if owner.kind != "Job":
+        roots = Roots()
+        await roots.resolve(requests, [(namespace, owner)] if owner.kind != GROUP_KIND else [])
+        root = roots.find(namespace, owner) or Root("", owner.kind, namespace, owner.name, owner.uid)
+        return ObservedJob(namespace, root.name, job_of(root, (), ()), root=root).engine_id
+    job = await requests.get(job_path(namespace, owner.name), JOBS, JobObject)
+    name = owner.name
+    if job is None:
+        return EngineId(workload.job)
+    return ObservedJob(namespace, name, job_transform(pools)(job)).engine_id
 
 
 def _writer(body: Json, field: str) -> tuple[str, str]:

@@ -11,9 +11,10 @@ from typing import Final
 
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.jobs.join import ObservedJob, group_by_attempt, pod_of_node
+from fairway.engines.kubernetes.jobs.attempts import group_by_attempt, pod_of_node
 from fairway.engines.kubernetes.jobs.manifest import CONTAINER
 from fairway.engines.kubernetes.jobs.objects import JobPodObject, PodFacts, pod_transform
+from fairway.engines.kubernetes.jobs.observed import ObservedJob
 from fairway.engines.port import LogPart, Refused
 
 MAX_BYTES: Final = 1 << 20
@@ -23,10 +24,16 @@ MAX_OFFSET: Final = 64 << 20
 
 
 async def read_log(
-    requests: KubeRequests, job: ObservedJob, attempt: int, offset: int, limit: int, node: int
+    requests: KubeRequests,
+    job: ObservedJob,
+    attempt: int,
+    offset: int,
+    limit: int,
+    node: int,
+    replica: str = "",
 ) -> LogPart:
-    """Read the log of the pod of an attempt on a node of the gang, from `offset` on."""
-    pod = _pod(job, attempt, node)
+    """Read the log of a replica's pod, or of the pod of an attempt on a node, from `offset` on."""
+    pod = _replica(job, replica) if replica else _pod(job, attempt, node)
     if pod is None:
         return LogPart(b"", offset, ended=False)  # the attempt has no pod yet
     if offset > MAX_OFFSET:
@@ -70,6 +77,14 @@ async def _read(requests: KubeRequests, path: str, max_bytes: int, container: st
             return b""
         raise
     return bytes(data[:max_bytes])
+
+
+def _replica(job: ObservedJob, name: str) -> PodFacts:
+    """Return the pod of a replica that exists. A StatefulSet names the next pod as the last one."""
+    for pod in job.pods:
+        if pod.facts.name == name and not pod.deleted:
+            return pod.facts
+    raise _log_gone(job, name)
 
 
 def _pod(job: ObservedJob, attempt: int, node: int) -> PodFacts | None:

@@ -7,17 +7,24 @@ its team's, and where a team counts by user, into that of the user the order nam
 from __future__ import annotations
 
 import io
+import json
 import shlex
 from collections.abc import Iterator
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
+from fairway.engines.kubernetes.jobs import gang
 from fairway.engines.kubernetes.jobs.objects import INDEX_LABEL
-from fairway.engines.kubernetes.nodes.devices import resources_of
+from fairway.engines.kubernetes.nodes.devices import (
+    claims_devices,
+    device_class_of,
+    is_claimed,
+    resource,
+    resources_of,
+)
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
 from fairway.engines.kubernetes.policy.fields import parse_taint
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
-from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import own_queues
 from fairway.engines.port import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesPlace, Pool
@@ -29,6 +36,8 @@ TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 HOLD_GATE: Final = "fairway.dev/hold"
 """The admission gate of a Job that is created held: Kueue admits nothing that is gated."""
+_CLAIM: Final = "gpus"
+"""The name of the claim in a pod, and of the request in the claim."""
 CHECKPOINTS: Final = "/checkpoints"
 TTL_SECONDS: Final = 86_400
 """How long an ended Job stays: a mirror that was down for a day still finds its end, and users its logs."""
@@ -40,6 +49,8 @@ MAX_SCRIPT_LENGTH: Final = 100_000
 """Bytes: a single environment variable may have 128 KiB."""
 _MAX_BACKOFF: Final = 1_000_000
 """The retries of pods are not limited by number: what ends them from outside is not their failure."""
+_MAX_YAML: Final = 32_768
+"""Characters of a preview, as JSON."""
 _TERMINATED: Final = 143
 """The exit code of a command that SIGTERM ended."""
 
@@ -56,25 +67,23 @@ _WRITE_SCRIPT: Final = (
 )
 
 
-def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
-    """Return the Job to create. Raises Refused for what could never run on this cluster."""
+def job_manifest(order: Order, fleet: Fleet, cluster: Cluster, *, in_set: bool = False) -> Json:
+    """Return the Job to create. Raises Refused for what could never run on this cluster.
+
+    `in_set`: for a JobSet, which makes a Service for its pods itself.
+    """
     spec, pool = order.spec, fleet.pool(order.supply.pool)
-    place = _place(pool, cluster)
-    seconds = spec.time_seconds or _team(order, fleet).limits.job_seconds
+    place = place_of(pool, cluster)
+    seconds = spec.time_seconds or team_of(order, fleet).limits.job_seconds
     _check_can_run(order, pool)
     labels = {MANAGED_BY: FAIRWAY, JOB: format_job_id(order.job)}
-    queued = {p.name for p in own_queues(fleet)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": order.engine_name,
             "namespace": order.team,
-            "labels": {
-                **labels,
-                PRIORITY_CLASS: order.priority,
-                **({QUEUE_NAME: order.priority} if order.priority in queued else {}),
-            },
+            "labels": labels | queue_labels(order, fleet),
             "annotations": {USER: order.user, **({GATED_BY: HOLD_GATE} if order.hold else {})},
         },
         "spec": {
@@ -101,29 +110,69 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             **({"activeDeadlineSeconds": seconds} if seconds else {}),
             "template": {
                 "metadata": {
-                    "labels": labels,
+                    "labels": labels | (gang.POD_LABELS if spec.nodes > 1 and not in_set else {}),
                     "annotations": {
                         SAFE_TO_DELETE: "true",
                         **({TOPOLOGY: pool.topology[-1]} if spec.together else {}),
                     },
                 },
-                "spec": _pod(order, pool, place, fleet, cluster),
+                "spec": _pod(order, pool, place, fleet, cluster, in_set=in_set),
             },
         },
     }
 
 
-def preview(manifest: Json) -> str:
-    """Return the Job as YAML."""
+def claim_template(order: Order, fleet: Fleet) -> Json | None:
+    """Return the template of the claims of a job's pods. Returns None for a pool without a DeviceClass.
+
+    It has one name for each class and number of GPUs and may exist already: its spec cannot change, and Kueue
+    counts what it says.
+    """
+    device_class = device_class_of(order.supply, fleet.pool(order.supply.pool))
+    if device_class is None:
+        return None
+    exactly = {
+        "deviceClassName": device_class,
+        "allocationMode": "ExactCount",
+        "count": order.spec.gpus.count,
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": _template_name(device_class, order.spec.gpus.count),
+            "namespace": order.team,
+            "labels": {MANAGED_BY: FAIRWAY},
+        },
+        "spec": {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": exactly}]}}},
+    }
+
+
+def _template_name(device_class: str, count: int) -> str:
+    return f"fairway-{count}-{device_class}"
+
+
+def preview(*manifests: Json) -> str:
+    """Return an object and what it needs as YAML; as JSON, which is YAML too, if it is long."""
+    texts = [json.dumps(manifest, indent=2) for manifest in manifests]
+    if sum(map(len, texts)) > _MAX_YAML:  # ruamel.yaml takes a second for 256 KiB
+        return "\n---\n".join(texts)
     from ruamel.yaml import YAML  # noqa: PLC0415  (slow to import, and only previews need it)
 
     yaml, text = YAML(), io.StringIO()
     yaml.width = 100
-    yaml.dump(manifest, text)
+    yaml.dump_all(manifests, text)
     return text.getvalue()
 
 
-def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
+def queue_labels(order: Order, fleet: Fleet) -> dict[str, str]:
+    """Return the labels for Kueue: the priority, and its queue if it has one of its own."""
+    own = order.priority in {p.name for p in own_queues(fleet)}
+    return {PRIORITY_CLASS: order.priority, **({QUEUE_NAME: order.priority} if own else {})}
+
+
+def place_of(pool: Pool, cluster: Cluster) -> KubernetesPlace:
+    """Return where a pool is. Raises Refused if it is not on this cluster."""
     if pool.cluster == cluster.name and isinstance(pool.place, KubernetesPlace):
         return pool.place
     raise Refused(
@@ -133,7 +182,8 @@ def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
     )
 
 
-def _team(order: Order, fleet: Fleet) -> Team:
+def team_of(order: Order, fleet: Fleet) -> Team:
+    """Return the team of an order. Raises Refused if it has no grant there."""
     team = next((t for t in fleet.teams if t.name == order.team), None)
     if team is None or team.grant(order.supply) is None:
         raise Refused(
@@ -154,18 +204,19 @@ def _check_can_run(order: Order, pool: Pool) -> None:
         )
     if not spec.command and spec.script is None:
         raise Refused("NoCommand", f"{spec.name} has no command and no script", "set a command or a script")
-    if pool.capacity is Capacity.SPOT and Tolerates.SPOT not in spec.tolerates:
-        raise Refused(
-            "SpotNotTolerated",
-            f"pool {pool.name} is spot capacity, whose nodes can be lost, and {spec.name} does not "
-            "tolerate it",
-            "add tolerates: [spot], or name another pool",
-        )
+    check_spot(spec, pool)
     if spec.together and not pool.topology:
         raise Refused(
             "NoTopology",
             f"pool {pool.name} does not say which labels form a rack, so nodes cannot be placed together",
             f"set the labels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
+        )
+    if spec.together and claims_devices(pool):
+        raise Refused(
+            "NoTopology",
+            f"Kueue does not choose nodes for GPUs that pods claim, as those of pool {pool.name}, so nodes "
+            "cannot be placed together",
+            "take together away, or name a pool without a device class",
         )
     if spec.script is not None and len(spec.script.encode()) > MAX_SCRIPT_LENGTH:
         raise Refused(
@@ -175,7 +226,20 @@ def _check_can_run(order: Order, pool: Pool) -> None:
         )
 
 
-def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster: Cluster) -> Json:
+def check_spot(spec: JobSpec, pool: Pool) -> None:
+    """Raise Refused if a pool's nodes can be lost, and the job does not tolerate it."""
+    if pool.capacity is Capacity.SPOT and Tolerates.SPOT not in spec.tolerates:
+        raise Refused(
+            "SpotNotTolerated",
+            f"pool {pool.name} is spot capacity, whose nodes can be lost, and {spec.name} does not "
+            "tolerate it",
+            "add tolerates: [spot], or name another pool",
+        )
+
+
+def _pod(
+    order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster: Cluster, *, in_set: bool
+) -> Json:
     folder = cluster.folders.checkpoints
     volumes, mounts = _checkpoints(order, folder)
     pod: Json = {
@@ -186,21 +250,31 @@ def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster
         # preemption of a plain script would take the whole grace period.
         "shareProcessNamespace": True,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "tolerations": [*(_toleration(t) for t in place.taints), *_LOST_NODE_TOLERATIONS],
-        "containers": [_container(order, resource(order.supply, pool), mounts, count_attempts=bool(folder))],
+        "tolerations": [*map(toleration, place.taints), *_LOST_NODE_TOLERATIONS],
+        "containers": [_container(order, pool, mounts, count_attempts=bool(folder), in_set=in_set)],
     }
+    if order.spec.nodes > 1 and not in_set:
+        pod["subdomain"] = gang.SERVICE
+    if device_class := device_class_of(order.supply, pool):
+        template = _template_name(device_class, order.spec.gpus.count)
+        pod["resourceClaims"] = [{"name": _CLAIM, "resourceClaimTemplateName": template}]
     if place.node_labels:
         pod["nodeSelector"] = dict(place.node_labels)
-    expressions = list(_exclude_other_pools(pool, place, fleet))
-    if order.avoid:
-        expressions.append({"key": HOSTNAME, "operator": "NotIn", "values": list(order.avoid)})
-    if expressions:
+    if expressions := node_expressions(order, pool, place, fleet):
         terms = [{"matchExpressions": expressions}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         pod["affinity"] = {"nodeAffinity": required}
     if volumes:
         pod["volumes"] = volumes
     return pod
+
+
+def node_expressions(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet) -> list[Json]:
+    """Return what nodes must match beside the labels of the pool."""
+    expressions = list(_exclude_other_pools(pool, place, fleet))
+    if order.avoid:
+        expressions.append({"key": HOSTNAME, "operator": "NotIn", "values": list(order.avoid)})
+    return expressions
 
 
 def _exclude_other_pools(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator[Json]:
@@ -219,9 +293,9 @@ def _exclude_other_pools(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> It
             yield {"key": key, "operator": "NotIn", "values": [labels[key]]}
 
 
-def _container(order: Order, device: str, mounts: list[Json], *, count_attempts: bool) -> Json:
-    spec = order.spec
-    requests: Json = {device: str(spec.gpus.count)}
+def _container(order: Order, pool: Pool, mounts: list[Json], *, count_attempts: bool, in_set: bool) -> Json:
+    spec, claimed = order.spec, is_claimed(order.supply, pool)
+    requests: Json = {} if claimed else {resource(order.supply, pool): str(spec.gpus.count)}
     limits = dict(requests)
     if spec.cpus is not None:
         requests["cpu"] = str(spec.cpus)
@@ -231,8 +305,12 @@ def _container(order: Order, device: str, mounts: list[Json], *, count_attempts:
         "name": CONTAINER,
         "image": spec.image,
         "command": [_escape(part) for part in _command(spec, count_attempts=count_attempts)],
-        "env": _environment(order, count_attempts=count_attempts),
-        "resources": {"requests": requests, "limits": limits},
+        "env": _environment(order, count_attempts=count_attempts, in_set=in_set),
+        "resources": {
+            "requests": requests,
+            "limits": limits,
+            **({"claims": [{"name": _CLAIM}]} if claimed else {}),
+        },
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     if spec.workdir is not None:
@@ -261,9 +339,10 @@ def _interpreter(script: str) -> str:
     return shlex.join(command or ["/bin/bash"])
 
 
-def _environment(order: Order, *, count_attempts: bool) -> list[Json]:
+def _environment(order: Order, *, count_attempts: bool, in_set: bool) -> list[Json]:
     spec = order.spec
     values = {
+        **(gang.rendezvous(order, in_set=in_set) if spec.nodes > 1 else {}),
         **spec.env,
         "FAIRWAY_JOB_ID": format_job_id(order.job),
         "FAIRWAY_JOB_NAME": spec.name,
@@ -280,7 +359,9 @@ def _environment(order: Order, *, count_attempts: bool) -> list[Json]:
     if spec.script is not None:
         values["FAIRWAY_SCRIPT"] = spec.script
     env: list[Json] = [{"name": name, "value": _escape(value)} for name, value in values.items()]
-    env.append(_from_pod("FAIRWAY_NODE_INDEX", f"metadata.annotations['{INDEX_LABEL}']"))
+    ranks = [name for name in gang.RANKS if name not in spec.env] if spec.nodes > 1 else []
+    index = f"metadata.annotations['{INDEX_LABEL}']"
+    env += [_from_pod(name, index) for name in ("FAIRWAY_NODE_INDEX", *ranks)]
     env.append(_from_pod("FAIRWAY_POD", "metadata.name"))
     return env
 
@@ -303,7 +384,8 @@ def _checkpoints(order: Order, folder: str | None) -> tuple[list[Json], list[Jso
     return [{"name": "checkpoints", **source}], [mount]
 
 
-def _toleration(taint: str) -> Json:
+def toleration(taint: str) -> Json:
+    """Return the toleration of a pool's taint."""
     parsed = parse_taint(taint)
     value = parsed.get("value")
     match = {"operator": "Equal", "value": value} if value else {"operator": "Exists"}

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fairway.engines.kubernetes.api.wire import Condition, OwnedMeta, PodObject, PodSpec
+from fairway.engines.kubernetes.api.wire import (
+    EPOCH,
+    Condition,
+    OwnedMeta,
+    Owner,
+    PodClaimStatus,
+    PodObject,
+    PodSpec,
+    moment,
+)
+from fairway.engines.kubernetes.jobs.roots import Root, controlling_owner, root_of, workload_owner
+from fairway.engines.kubernetes.nodes.claims import total
+from fairway.engines.kubernetes.nodes.devices import device_classes, whole_number
 from fairway.engines.kubernetes.nodes.facts import Amounts, gpu_test, requested
 from fairway.engines.kubernetes.policy.admission_policies import (
     JOB,
@@ -19,7 +33,7 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     USER,
 )
 from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
-from fairway.engines.kubernetes.policy.workloads import PodTemplate, WorkloadStatus
+from fairway.engines.kubernetes.policy.workloads import PodSet, PodTemplate, WorkloadStatus
 from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
 
@@ -27,6 +41,10 @@ HELD_WAITING = "fairway.dev/held-waiting"
 """On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
+"""On a pod: the Workload that counts it. Kueue writes it before the pod may start, on every kind."""
+GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 
 
 class JobSpecObject(Struct, rename="camel", frozen=True, gc=False):
@@ -56,14 +74,16 @@ class JobObject(Struct, frozen=True, gc=False):
     status: JobStatus = JobStatus()
 
 
-class WorkloadObjectSpec(Struct, frozen=True, gc=False):
-    """Whether a Workload may be admitted."""
+class WorkloadObjectSpec(Struct, rename="camel", frozen=True, gc=False):
+    """Whether a Workload may be admitted, its queue and its pod sets."""
 
     active: bool = True
+    queue_name: str = ""
+    pod_sets: list[PodSet] = []
 
 
 class WorkloadObject(Struct, frozen=True, gc=False):
-    """A Workload without its pod sets: the mirror follows all of them, and does not need these."""
+    """A Workload."""
 
     metadata: OwnedMeta
     spec: WorkloadObjectSpec = WorkloadObjectSpec()
@@ -112,23 +132,37 @@ class ContainerStatus(Struct, rename="camel", frozen=True, gc=False):
     restart_count: int = 0
 
 
-class PodStatus(Struct, rename="camel", frozen=True, gc=False):
+class PodStatus(PodClaimStatus, rename="camel", frozen=True, gc=False):
     """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     start_time: str = ""
-    conditions: list[Condition] = []
-    container_statuses: list[ContainerStatus] = []
-    init_container_statuses: list[ContainerStatus] = []
+    conditions: list[Condition] = field(default_factory=list)
+    container_statuses: list[ContainerStatus] = field(default_factory=list)
+    init_container_statuses: list[ContainerStatus] = field(default_factory=list)
+
+
+class SchedulingGate(Struct, frozen=True, gc=False):
+    """What keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
+class JobPodSpec(PodSpec, rename="camel", frozen=True, gc=False):
+    """Where a pod may run, and whether it may run yet."""
+
+    scheduling_gates: list[SchedulingGate] = field(default_factory=list)
+    restart_policy: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
 
 
 class JobPodObject(Struct, frozen=True, gc=False):
-    """A Pod, of a Job or on its own."""
+    """A Pod of any workload."""
 
     metadata: OwnedMeta
-    spec: PodSpec
+    spec: JobPodSpec
     status: PodStatus = PodStatus()
 
 
@@ -145,10 +179,12 @@ class JobFacts(Struct, frozen=True, gc=False):
     selector: tuple[tuple[str, str], ...]
     pods: int
     """At a time."""
+    work_queue: bool
+    """Whether it goes on with other pods when one has succeeded: these do not run as a gang."""
     together: bool
     """Whether its pods must share a level of the topology."""
-    owner: str
-    """The object that manages it, as `Kind/name`; empty: none does."""
+    owner: Owner | None
+    """The object that manages it: this one is then no workload of its own."""
     queue: str
     """The LocalQueue it names; empty: none."""
     seconds: int | None
@@ -163,16 +199,47 @@ class JobFacts(Struct, frozen=True, gc=False):
     deleted_at: datetime | None
 
 
-class WorkloadFacts(Struct, frozen=True, gc=False):
-    """A Workload: its Job's place in the queue."""
+Eviction = tuple[datetime, str, str]
+"""When, Kueue's reason, and its message."""
 
-    job_uid: str
+
+class PodSetFacts(Struct, frozen=True, gc=False):
+    """Equal pods with devices."""
+
+    count: int
+    devices: Amounts
+    """Of each pod."""
+    selector: tuple[tuple[str, str], ...]
+    restarts: bool
+    """Whether its containers are restarted for ever."""
+
+
+class WorkloadFacts(Struct, frozen=True, gc=False):
+    """A Workload: the place in the queue of what a person created, or of one of its replicas."""
+
+    name: str
+    uid: str
+    owner: Owner
+    """What it stands for: a Job, or an object of another kind, or one of its pods."""
+    created: datetime
+    queue: str
+    pod_sets: tuple[PodSetFacts, ...]
+    """Those with devices; of a Job, which has its own template, those that claim devices."""
+    admitted: bool
+    considered: bool
+    """Whether Kueue has decided on it so far."""
+    finished: str
+    """Its end, in the form of a Job's: `Complete/Succeeded`; empty: it has not ended."""
+    finished_at: datetime | None
+    finished_message: str
+    replaced: bool
+    """Whether a larger or smaller one has replaced it, as when an elastic job grows."""
     held: bool
     """A user holds it. One that an intervention deactivated to make room is not held."""
     flavors: tuple[tuple[str, str], ...]
     evictions: int
-    evicted: tuple[datetime, str, str] | None
-    """The last eviction: when, its reason, and Kueue's message."""
+    evicted: Eviction | None
+    """The last eviction."""
     message: str
     """Why it waits."""
     code: str
@@ -185,12 +252,25 @@ class PodFacts(Struct, frozen=True, gc=False):
 
     name: str
     uid: str
-    job: str
-    """Empty: it has none."""
-    job_uid: str
+    owner: Owner | None
+    """What created it; None: it is a root itself, or one of a group."""
+    root: Root | None
+    """The pod itself, if nothing else created it."""
+    group: str
+    """The name of its pod group, if nothing else created it; empty: none."""
+    workload: str
+    """The Workload that counts it; empty: none does so far."""
+    gated: bool
+    """Whether it waits for Kueue."""
+    restarts: bool
+    """Whether its containers are restarted for ever."""
+    selector: tuple[tuple[str, str], ...]
     index: int | None
     node: str
     devices: Amounts
+    """Those of its claims are added when these are reported."""
+    claims: bool
+    """Whether it claims devices."""
     created: datetime
     started: datetime | None
     """When its first container ran; None: none has run, as while an image cannot be pulled."""
@@ -205,6 +285,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     """Its deletion timestamp without the grace period."""
     disrupted: str
     """Why Kubernetes itself ended it: the reason of DisruptionTarget."""
+    evicted: Eviction | None
+    """Why Kueue ended it."""
     message: str
     code: str
     """What `message` means, as a code of `explain.reasons`; empty: none fits."""
@@ -230,8 +312,9 @@ def job_transform(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
             devices=requested(PodObject(meta, template.pod()), is_gpu),
             selector=tuple(sorted(template.node_selector.items())),
             pods=max(1, at_a_time),
+            work_queue=spec.completions is not None and spec.completions > parallel,
             together=REQUIRED_TOPOLOGY in spec.template.metadata.annotations,
-            owner=_controller(meta),
+            owner=controlling_owner(meta.owner_references),
             queue=meta.labels.get(QUEUE_NAME, ""),
             seconds=spec.active_deadline_seconds or (int(exec_seconds) if exec_seconds.isdigit() else None),
             suspended=spec.suspend,
@@ -246,62 +329,97 @@ def job_transform(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
     return transform
 
 
-def _controller(meta: OwnedMeta) -> str:
-    """Return the object that decides when a Job starts. A CronJob only creates it."""
-    owner = next((o for o in meta.owner_references if o.controller and o.kind != "CronJob"), None)
-    return f"{owner.kind}/{owner.name}" if owner else ""
+def workload_transform(pools: Iterable[Pool]) -> Callable[[WorkloadObject], WorkloadFacts | None]:
+    """Return the function that reduces Workloads to facts: those of Jobs, and those with GPUs."""
+    pools = tuple(pools)
+    is_gpu, classes = gpu_test(pools), frozenset(device_classes(pools).values())
+
+    def transform(workload: WorkloadObject) -> WorkloadFacts | None:
+        meta, status = workload.metadata, workload.status
+        owner = workload_owner(meta)
+        counted = classes.__contains__ if owner.kind == "Job" else is_gpu
+        pod_sets = tuple(_pod_sets(workload, counted, classes)) if classes or owner.kind != "Job" else ()
+        if owner.kind != "Job" and not pod_sets:
+            return None
+        conditions = {c.type: c for c in status.conditions}
+        evicted, quota = conditions.get("Evicted"), conditions.get("QuotaReserved")
+        end = conditions.get("Finished")
+        end = end if end is not None and end.status == "True" else None
+        message = quota.message if quota is not None and quota.status != "True" else ""
+        return WorkloadFacts(
+            name=meta.name,
+            uid=meta.uid,
+            owner=_shared(owner),
+            created=moment(meta.creation_timestamp) or EPOCH,
+            queue=workload.spec.queue_name,
+            pod_sets=pod_sets,
+            admitted=status.admission is not None,
+            considered=quota is not None,
+            finished=_FINISHED.get(end.reason, "") if end else "",
+            finished_at=moment(end.last_transition_time) if end else None,
+            finished_message=end.message if end else "",
+            replaced=end is not None and end.reason not in _FINISHED,
+            held=_is_held(workload, conditions),
+            flavors=_flavors(status, is_gpu),
+            evictions=max(0, sum(e.count for e in status.scheduling_stats.evictions) - held_waiting(meta)),
+            evicted=_eviction(evicted, evicted.reason) if evicted is not None else None,
+            message=message,
+            code=kueue_code(message),
+            deleted_at=moment(meta.deletion_timestamp),
+        )
+
+    return transform
 
 
-def job_of_pod(pod: PodFacts) -> JobFacts:
-    """Return a GPU pod that no Job created as if it had one: a Deployment's, an operator's, a bare pod."""
-    ends = {"Succeeded": "Complete/", "Failed": "Failed/"}
-    return JobFacts(
-        uid=pod.uid,
-        created=pod.created,
-        ours=False,
-        user="",
-        priority="",
-        devices=pod.devices,
-        selector=(),
-        pods=1,
-        together=False,
-        owner="",
-        queue="",
-        seconds=None,
-        suspended=False,
-        started=pod.started,
-        failed_pods=0,
-        finished=ends.get(pod.phase, ""),
-        finished_at=pod.ended,
-        message=pod.message if pod.phase == "Failed" else "",
-        deleted_at=None,
-    )
+_FINISHED: Final = {"Succeeded": "Complete/Succeeded", "Failed": "Failed/Failed"}
+"""How Kueue finishes what has ended. It finishes Workloads for other reasons, too: others replace these."""
 
 
-def workload_facts(workload: WorkloadObject) -> WorkloadFacts | None:
-    """Reduce a Workload to facts. Returns None unless it belongs to a Job."""
-    meta, status = workload.metadata, workload.status
-    owner = meta.owner("Job")
-    if owner is None:
-        return None
-    conditions = {c.type: c for c in status.conditions}
-    evicted, quota = conditions.get("Evicted"), conditions.get("QuotaReserved")
-    eviction = None
-    if evicted is not None and evicted.status == "True":
-        at = moment(evicted.last_transition_time)
-        eviction = (at, evicted.reason, evicted.message) if at else None
-    assignments = status.admission.pod_set_assignments if status.admission else ()
-    message = quota.message if quota is not None and quota.status != "True" else ""
-    return WorkloadFacts(
-        job_uid=owner.uid,
-        held=_is_held(workload, conditions),
-        flavors=tuple(sorted({pair for a in assignments for pair in a.flavors.items()})),
-        evictions=max(0, sum(e.count for e in status.scheduling_stats.evictions) - held_waiting(meta)),
-        evicted=eviction,
-        message=message,
-        code=kueue_code(message),
-        deleted_at=moment(meta.deletion_timestamp),
-    )
+def _pod_sets(
+    workload: WorkloadObject, is_counted: Callable[[str], bool], classes: frozenset[str]
+) -> Iterable[PodSetFacts]:
+    for pod_set in workload.spec.pod_sets:
+        template = pod_set.template.spec
+        devices = requested(PodObject(_NO_META, template.pod()), is_counted)
+        if classes:
+            devices = total(devices, _claimed(workload.status, pod_set, classes))
+        if devices and pod_set.count:
+            selector = tuple(sorted(template.node_selector.items()))
+            restarts = template.restart_policy in {"", "Always"}
+            yield PodSetFacts(pod_set.count, devices, selector, restarts)
+
+
+def _claimed(status: WorkloadStatus, pod_set: PodSet, classes: frozenset[str]) -> Amounts:
+    """Return the devices that each pod of a set claims, as Kueue has counted them."""
+    assigned = status.admission.pod_set_assignments if status.admission else ()
+    found = [a.resource_usage for a in assigned if a.name == pod_set.name]
+    found += [r.resources for r in status.resource_requests if r.name == pod_set.name]
+    amounts = ((r, whole_number(n) // max(1, pod_set.count)) for r, n in (found or [{}])[0].items())
+    return tuple(sorted((r, n) for r, n in amounts if r in classes and n))
+
+
+def _flavors(status: WorkloadStatus, is_gpu: Callable[[str], bool]) -> tuple[tuple[str, str], ...]:
+    """Return the flavors of devices that Kueue assigned, those of the most devices first."""
+    amounts: Counter[tuple[str, str]] = Counter()
+    for assigned in status.admission.pod_set_assignments if status.admission else ():
+        for resource, flavor in assigned.flavors.items():
+            if is_gpu(resource):
+                amounts[resource, flavor] += whole_number(assigned.resource_usage.get(resource, "0"))
+    return tuple(sorted(amounts, key=lambda pair: (-amounts[pair], pair)))
+
+
+def _eviction(condition: Condition, reason: str) -> Eviction | None:
+    at = moment(condition.last_transition_time)
+    return (at, reason, condition.message) if condition.status == "True" and at else None
+
+
+@lru_cache(maxsize=4096)
+def _shared(owner: Owner) -> Owner:
+    """Return one copy of an owner for all that it owns."""
+    return owner
+
+
+_NO_META: Final = OwnedMeta()
 
 
 def held_waiting(meta: OwnedMeta) -> int:
@@ -318,14 +436,19 @@ def _is_held(workload: WorkloadObject, conditions: dict[str, Condition]) -> bool
 
 
 def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | None]:
-    """Return the function that reduces pods to facts: those of Jobs, and those with GPUs but no Job."""
-    is_gpu = gpu_test(pools)
+    """Return the function that reduces pods to facts: those of Jobs, and those with GPUs or claims.
+
+    Claims are for GPUs only where a pool names a DeviceClass.
+    """
+    pools = tuple(pools)
+    is_gpu, classes = gpu_test(pools), device_classes(pools)
 
     def transform(pod: JobPodObject) -> PodFacts | None:
         meta, status = pod.metadata, pod.status
-        owner = meta.owner("Job")
-        devices = requested(PodObject(meta, pod.spec), is_gpu)
-        if owner is None and not devices:
+        owner = controlling_owner(meta.owner_references)
+        devices = requested(PodObject(meta, pod.spec, status), is_gpu)
+        claims = bool(classes) and bool(pod.spec.resource_claims or status.claimed_resources)
+        if not devices and not claims and (owner is None or owner.kind != "Job"):
             return None
         ends = [s.state.terminated for s in status.container_statuses if s.state.terminated]
         over = bool(ends) and len(ends) == len(status.container_statuses)
@@ -336,11 +459,17 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
         return PodFacts(
             name=meta.name,
             uid=meta.uid,
-            job=owner.name if owner else "",
-            job_uid=owner.uid if owner else "",
+            owner=_shared(owner) if owner else None,
+            root=None if owner else root_of("v1", "Pod", meta),
+            group="" if owner else meta.labels.get(GROUP_LABEL, ""),
+            workload=meta.annotations.get(WORKLOAD_ANNOTATION, ""),
+            gated=any(gate.name == ADMISSION_GATE for gate in pod.spec.scheduling_gates),
+            restarts=pod.spec.restart_policy in {"", "Always"},
+            selector=_shared_selector(tuple(sorted(pod.spec.node_selector.items()))),
             index=int(index) if index.isdigit() else None,
             node=pod.spec.node_name,
             devices=devices,
+            claims=claims,
             created=moment(meta.creation_timestamp) or EPOCH,
             started=first_start or _accepted(status),
             start_is_exact=first_start is not None,
@@ -353,11 +482,27 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
                 (c.reason for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"),
                 "",
             ),
+            evicted=next(
+                (
+                    _eviction(c, c.reason.removeprefix(_EVICTED))
+                    for c in status.conditions
+                    if c.type == "TerminationTarget" and c.reason.startswith(_EVICTED)
+                ),
+                None,
+            ),
             message=message,
             code=code,
         )
 
     return transform
+
+
+_EVICTED: Final = "WorkloadEvictedDueTo"
+
+
+@lru_cache(maxsize=4096)
+def _shared_selector(selector: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return selector
 
 
 def _first_start(status: PodStatus) -> datetime | None:
@@ -392,6 +537,8 @@ def keep_start(before: PodFacts, now: PodFacts) -> PodFacts:
     A container that restarts forgets its first start. One whose pod was deleted before it ran is reported as
     terminated without a start: such a pod has not run.
     """
+    if before.deletion_requested is not None:  # the kubelet requests it again once all containers have ended
+        now = replace(now, deletion_requested=before.deletion_requested)
     never_ran = before.started is None and not now.start_is_exact and now.phase == "Failed"
     if before.started is None and not never_ran:
         return now
@@ -437,12 +584,5 @@ def _pod_message(status: PodStatus, end: Terminated | None) -> tuple[str, str]:
     )
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNKNOWN = frozenset({"Unknown", "ContainerStatusUnknown"})
 _ENDS = frozenset({"Complete", "Failed"})
-
-
-@lru_cache(maxsize=4096)  # many objects of one second
-def moment(text: str) -> datetime | None:
-    """Parse a time of the API server. Returns None for an empty one."""
-    return datetime.fromisoformat(text) if text else None

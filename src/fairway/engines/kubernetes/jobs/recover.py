@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.jobs.objects import JobPodObject, moment, pod_transform
+from fairway.engines.kubernetes.api.wire import NodeObject, moment
+from fairway.engines.kubernetes.jobs.objects import JobPodObject, pod_transform
 from fairway.engines.kubernetes.policy.admission_policies import JOB
 from fairway.policy.objects import Intervention
 
@@ -50,7 +50,12 @@ class LostNodeRecovery:
             await requests.merge(path, "pods/status", {"metadata": {"uid": meta.uid}, "status": status})
             verb = f"kubectl -n {meta.namespace} patch pod {meta.name} --subresource=status: phase Failed"
             interventions.append(
-                Intervention("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why)
+                Intervention(
+                    "tolerance",
+                    verb,
+                    f"{meta.namespace}/{facts.owner.name if facts and facts.owner else ''}",
+                    why,
+                )
             )
         return tuple(interventions)
 

@@ -9,8 +9,10 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-from fairway.model.fleet import KubernetesPlace, Pool
+from fairway.model.fleet import KubernetesPlace, Pool, class_resource
+from fairway.model.gpu import replicas_of
 from fairway.model.names import SliceName
+from fairway.model.team import Supply
 
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
@@ -27,8 +29,8 @@ GPU_LIKE: Final = "/(.*[-_.])?(gpu|vgpu|mps|neuron(core|device)?|tpu|npu|gaudi)(
 
 # Quantities of counted things; the API server writes 2000 as "2k".
 _SUFFIXES: Final = {
-    "k": 10**3, "M": 10**6, "G": 10**9,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 PRODUCT: Final = "nvidia.com/gpu.product"
 """The label in which GPU feature discovery reports a node's GPU product."""
@@ -61,11 +63,56 @@ def resource_of(slice_: SliceName) -> str:
     return MIG_PREFIX + slice_.replace("+", ".")
 
 
+def resource(supply: Supply, pool: Pool) -> str:
+    """Return the name under which nodes offer the devices of a supply, or Kueue counts their claims."""
+    place = pool.place
+    if not isinstance(place, KubernetesPlace):
+        return "nvidia.com/gpu"
+    if supply.slice is None or replicas_of(supply.slice) is not None:
+        return place.resource
+    device_class = place.slice_classes.get(supply.slice)
+    return resource_of(supply.slice) if device_class is None else class_resource(device_class)
+
+
 def resources_of(pool: Pool) -> tuple[str, ...]:
     """Return the resources a pool claims on its nodes: one for each slice profile, or that of whole GPUs."""
-    if pool.slices:
-        return tuple(resource_of(s) for s in pool.slices)
-    return (pool.place.resource,) if isinstance(pool.place, KubernetesPlace) else ()
+    if not isinstance(pool.place, KubernetesPlace):
+        return ()
+    return tuple(resource(supply, pool) for supply in pool.supplies)
+
+
+def supply_of(name: str, pool: Pool) -> Supply | None:
+    """Return the supply of a pool's resource. Returns None if the pool does not claim it."""
+    return next((supply for supply in pool.supplies if resource(supply, pool) == name), None)
+
+
+def device_class_of(supply: Supply, pool: Pool) -> str | None:
+    """Return the DeviceClass by which pods claim devices of a supply. Returns None for extended resources."""
+    place = pool.place
+    if not isinstance(place, KubernetesPlace):
+        return None
+    return place.device_class if supply.slice is None else place.slice_classes.get(supply.slice)
+
+
+def is_claimed(supply: Supply, pool: Pool) -> bool:
+    """Return whether pods claim devices of a supply, instead of naming them in their limits."""
+    return device_class_of(supply, pool) is not None
+
+
+def claims_devices(pool: Pool) -> bool:
+    """Return whether pods claim the devices of a pool."""
+    return any(is_claimed(supply, pool) for supply in pool.supplies)
+
+
+def device_classes(pools: Iterable[Pool]) -> dict[str, str]:
+    """Return the resource by which Kueue counts each DeviceClass that a pool names."""
+    classes: dict[str, str] = {}
+    for pool in pools:
+        if isinstance(place := pool.place, KubernetesPlace):
+            if place.device_class is not None:
+                classes[place.device_class] = place.resource
+            classes |= {c: class_resource(c) for c in place.slice_classes.values()}
+    return classes
 
 
 def claimed_resources(pools: Iterable[Pool]) -> frozenset[str]:
@@ -76,7 +123,7 @@ def claimed_resources(pools: Iterable[Pool]) -> frozenset[str]:
 @lru_cache(maxsize=1024)  # "8" on every node
 def whole_number(quantity: str) -> int:
     """Parse a quantity of devices; anything that is no such number counts as 0."""
-    digits = quantity.rstrip("kKMGi")
+    digits = quantity.rstrip("kKMGTi")
     factor = _SUFFIXES.get(quantity[len(digits) :], 1)
     try:
         return int(Decimal(digits) * factor)

@@ -97,7 +97,8 @@ def requested(pod: PodObject, is_counted: Callable[[str], bool]) -> Amounts:
             starting[resource] = max(starting.get(resource, 0), count)
     total = {r: max(running.get(r, 0), starting.get(r, 0)) for r in running.keys() | starting.keys()}
     _add(total, pod.spec.overhead, is_counted)
-    return tuple(sorted((r, n) for r, n in total.items() if n > 0))
+    by_claim = pod.status.claimed_resources
+    return tuple(sorted((r, n) for r, n in total.items() if n > 0 and r not in by_claim))
 
 
 def _add(sums: dict[str, int], requests: Mapping[str, str], is_counted: Callable[[str], bool]) -> None:

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of
+from msgspec.structs import replace
+
+from fairway.engines.kubernetes.nodes.claims import ClaimFacts
+from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of, supply_of
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices
+from fairway.engines.kubernetes.nodes.slices import DeviceCounts, SliceFacts, count_devices
 from fairway.model.fleet import KubernetesPlace, Pool
-from fairway.model.names import NodeName, PoolName
+from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.observation import Devices, Health, Node
 
 _NOTHING: Final[Counter[str]] = Counter()
@@ -34,20 +38,31 @@ class ObservedNodes:
 
 
 def observe_nodes(
-    nodes: Mapping[str, NodeFacts], pods: Iterable[PodDevices], pools: tuple[Pool, ...]
+    nodes: Mapping[str, NodeFacts],
+    pods: Iterable[PodDevices],
+    pools: tuple[Pool, ...],
+    slices: Iterable[SliceFacts] = (),
+    claims: Iterable[ClaimFacts] = (),
 ) -> ObservedNodes:
     """Return every node of the cluster with its devices by pool, in order of names.
 
-    Nodes that are equal in labels, devices and use share one value: computed once, stored once.
+    Claims hold the devices of `slices`, pods all others. Nodes that are equal in labels, devices and use
+    share one value: computed once, stored once.
     """
     in_use: dict[str, Counter[str]] = {}
     for pod in pods:
         in_use.setdefault(pod.node, Counter()).update(dict(pod.devices))
+    held = {device for claim in claims for device in claim.held}
+    claimable = count_devices(
+        slices, held, lambda name: claimed_on(dict(nodes[name].labels) if name in nodes else {}, pools)
+    )
     observed: list[Node] = []
     overlaps: set[Overlap] = set()
     cache: dict[object, tuple[Devices, ...]] = {}
-    for name, facts in sorted(nodes.items()):
-        used = in_use.get(name, _NOTHING)
+    for name, reported in sorted(nodes.items()):
+        facts, used = reported, in_use.get(name, _NOTHING)
+        if published := claimable.get(name):
+            facts, used = _with_claimable(facts, used, published)
         key = (facts.labels, facts.capacity, facts.allocatable, tuple(sorted(used.items())))
         devices = cache.get(key)
         if devices is None:
@@ -57,23 +72,42 @@ def observe_nodes(
     return ObservedNodes(tuple(observed), frozenset(overlaps))
 
 
-def _owners(facts: NodeFacts, pools: tuple[Pool, ...], overlaps: set[Overlap]) -> dict[str, PoolName]:
+def _with_claimable(
+    facts: NodeFacts, used: Counter[str], published: Mapping[str, DeviceCounts]
+) -> tuple[NodeFacts, Counter[str]]:
+    """Add devices that drivers publish to those that the node itself reports."""
+    capacity = {r: counts.total for r, counts in published.items()}
+    allocatable = {r: counts.total - counts.unhealthy for r, counts in published.items()}
+    both = replace(
+        facts,
+        capacity=tuple(sorted((dict(facts.capacity) | capacity).items())),
+        allocatable=tuple(sorted((dict(facts.allocatable) | allocatable).items())),
+    )
+    return both, used + Counter({r: counts.in_use for r, counts in published.items()})
+
+
+def _owners(facts: NodeFacts, pools: tuple[Pool, ...], overlaps: set[Overlap]) -> dict[str, Pool]:
     """Return the pool that gets each resource of a node."""
-    owners: dict[str, PoolName] = {}
+    owners: dict[str, Pool] = {}
     offered = {r for r, _ in facts.capacity}
     for pool in pools:
-        if not _matches(pool, facts):
+        if not _matches(pool, dict(facts.labels)):
             continue
         for resource in resources_of(pool):
-            first = owners.setdefault(resource, pool.name)
-            if first != pool.name and resource in offered:
-                overlaps.add(Overlap(resource, gets=first, misses=pool.name))
+            first = owners.setdefault(resource, pool)
+            if first is not pool and resource in offered:
+                overlaps.add(Overlap(resource, gets=first.name, misses=pool.name))
     return owners
 
 
-def _matches(pool: Pool, facts: NodeFacts) -> bool:
+def _matches(pool: Pool, labels: Mapping[str, str]) -> bool:
     place = pool.place
-    return isinstance(place, KubernetesPlace) and place.node_labels.items() <= dict(facts.labels).items()
+    return isinstance(place, KubernetesPlace) and place.node_labels.items() <= labels.items()
+
+
+def claimed_on(labels: Mapping[str, str], pools: Iterable[Pool]) -> frozenset[str]:
+    """Return the resources that pools claim on a node with these labels."""
+    return frozenset(r for pool in pools if _matches(pool, labels) for r in resources_of(pool))
 
 
 def _health(facts: NodeFacts) -> tuple[Health, str]:
@@ -85,13 +119,19 @@ def _health(facts: NodeFacts) -> tuple[Health, str]:
     return Health.READY, ""
 
 
-def _devices(facts: NodeFacts, in_use: Counter[str], owners: Mapping[str, PoolName]) -> tuple[Devices, ...]:
+def _slice(resource: str, pool: Pool | None) -> SliceName | None:
+    """Return the slice that a resource is: as its pool has it, else by its name."""
+    supply = supply_of(resource, pool) if pool is not None else None
+    return slice_of(resource) if supply is None else supply.slice
+
+
+def _devices(facts: NodeFacts, in_use: Counter[str], owners: Mapping[str, Pool]) -> tuple[Devices, ...]:
     capacity, allocatable = dict(facts.capacity), dict(facts.allocatable)
     found = [
         Devices(
-            pool=owners.get(resource),
+            pool=owners[resource].name if resource in owners else None,
             kind=resource,
-            slice=slice_of(resource),
+            slice=_slice(resource, owners.get(resource)),
             # Without its device plugin a node has no capacity, but its pods still hold devices.
             total=max(capacity.get(resource, 0), in_use[resource]),
             in_use=in_use[resource],

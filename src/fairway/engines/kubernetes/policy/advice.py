@@ -7,11 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.policy.admission_policies import EXEMPT, STRAYS
+from fairway.engines.kubernetes.policy.admission_policies import (
+    EXEMPT,
+    GATED,
+    QUEUE,
+    QUEUE_NAME,
+    STRAYS,
+)
 from fairway.engines.kubernetes.policy.existing import FINISHED_POD, GPU_CLAIMS
 from fairway.engines.kubernetes.policy.users import can_assign_queues
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
 from fairway.model.team import Team
+from fairway.model.workload_kinds import JOB, POD, WORKLOAD_KINDS
 from fairway.policy.objects import Advice, FoundPolicy, GpuWorkload, Notice, ObjectKey
 
 MEMBER_ROLE_SETTING: Final = "rbac.fairway-member"
@@ -21,6 +28,9 @@ STRATEGIES: Final = "kueue.fairSharing.preemptionStrategies"
 QUOTA_CHECK: Final = "kueue.resources.quotaCheckStrategy"
 FRAMEWORKS: Final = "kueue.integrations.frameworks"
 GATES: Final = "kueue.featureGates"
+MANAGES_ALL: Final = "kueue.manageJobsWithoutQueueName"
+GROUPS: Final = "api.groups"
+"""The setting for the API groups of workloads that the API server has, by commas."""
 SELECTOR: Final = "kueue.managedJobsNamespaceSelector"
 UNSELECTED: Final = "kueue.unselectedNamespaces"
 """Namespaces whose jobs Kueue leaves alone, whatever their queue."""
@@ -30,8 +40,9 @@ UNCLAIMED: Final = "devices.unclaimed"
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
-_FILE: Final = "Kueue's configuration"
-_RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
+FILE: Final = "Kueue's configuration"
+RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
+_EXCLUDED: Final = "cpu, memory, ephemeral-storage, hugepages-"
 _WANTED_STRATEGIES: Final = "LessThanOrEqualToFinalShare, LessThanInitialShare"
 
 
@@ -121,8 +132,9 @@ def existing_notices(
         if new:
             yield Notice(
                 "ExistingWorkloadsStay",
-                f"GPU workloads of teams that are no Jobs stay, outside every queue: {_named(new)}",
-                "their pods restart as before; to refuse them instead, write in the fleet file, at the "
+                f"GPU workloads of teams that no queue counts stay as they are: {name_workloads(new)}",
+                "their pods restart as before; to count one, add a queue and restart it:  kubectl label KIND "
+                f"NAME {QUEUE_NAME}={QUEUE}; to reject them instead, write in the fleet file, at the "
                 "cluster:  existing_workloads: refuse",
                 promise="unharmed",
             )
@@ -130,29 +142,57 @@ def existing_notices(
             names = sorted({w.namespace for w in outside})
             yield Notice(
                 "NamespacesLeftAlone",
-                f"GPU pods outside teams continue as before in {', '.join(names)}: {_named(outside)}",
+                f"GPU pods outside teams continue as before in {', '.join(names)}: {name_workloads(outside)}",
                 "add teams for them to count them; to refuse them, write in the fleet file, at the "
                 "cluster:  existing_workloads: refuse",
                 promise="unharmed",
             )
         return
-    stopped = [*inside, *(outside if first else ())]
-    if stopped:
+    if inside and can_queue_pods(found):
         yield Notice(
-            "ExistingWorkloadsRefused",
-            f"running pods stay, and the next GPU pod of each of these is refused: {_named(stopped)}",
-            "to leave them alone, remove  existing_workloads: refuse  from the fleet file",
+            "ExistingWorkloadsQueued",
+            "running pods stay, and the next GPU pod of each of these waits in its team's queue: "
+            f"{name_workloads(inside)}",
+            f"to choose the queue, label them:  kubectl label KIND NAME {QUEUE_NAME}={QUEUE}; to leave them "
+            "alone, remove  existing_workloads: refuse  from the fleet file",
         )
 
 
-def _named(workloads: Sequence[GpuWorkload]) -> str:
-    """Name every workload, with the GPUs that it holds and since when."""
+def rejected_workloads(
+    inside: Sequence[GpuWorkload], outside: Sequence[GpuWorkload], found: FoundPolicy
+) -> Notice | None:
+    """Return what to say of workloads that are not left alone, if their next pod would be rejected."""
+    first = ObjectKey(kinds.ADMISSION_POLICY.name, STRAYS) not in {o.key for o in found.objects}
+    rejected = [*(() if can_queue_pods(found) else inside), *(outside if first else ())]
+    if not (named := name_workloads(rejected)):
+        return None
+    return Notice(
+        "ExistingWorkloadsRefused",
+        f"running pods stay, and the next GPU pod of each of these would be rejected: {named}",
+        "to leave them alone, remove  existing_workloads: refuse  from the fleet file. To have them counted, "
+        "add a team for their namespace and enable the integrations of Kueue that the plan names; then "
+        f"their label is  {QUEUE_NAME}: {QUEUE}.  Or apply with --force",
+    )
+
+
+def can_queue_pods(found: FoundPolicy) -> bool:
+    """Return whether GPU pods of any kind get a queue where they are created."""
+    return can_assign_queues(found) and POD.framework in frameworks(found)
+
+
+def name_workloads(workloads: Sequence[GpuWorkload]) -> str:
+    """Name what people created, with the GPUs that it holds and since when."""
+    gpus: dict[str, int] = {}
+    since: dict[str, str] = {}
+    for w in workloads:
+        if w.since or w.kind not in {"Job", FINISHED_POD}:
+            gpus[str(w)] = gpus.get(str(w), 0) + w.gpus
+            since[str(w)] = min(s for s in (since.get(str(w)) or w.since, w.since or since.get(str(w), "")))
     return ", ".join(
-        f"{w} ({w.gpus} {'GPU' if w.gpus == 1 else 'GPUs'} since {w.since[:16].replace('T', ' ')})"
-        if w.since
-        else f"{w} (no pods now)"
-        for w in workloads
-        if w.since or w.kind not in {"Job", FINISHED_POD}
+        f"{name} ({held} {'GPU' if held == 1 else 'GPUs'} since {since[name][:16].replace('T', ' ')})"
+        if since[name]
+        else f"{name} (no pods now)"
+        for name, held in gpus.items()
     )
 
 
@@ -176,7 +216,8 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
             "ClaimsRefused",
             "GPUs can be had by resource claims (DRA) here, which no queue counts: in teams' namespaces new "
             "jobs and pods with claims are refused",
-            "ask for GPUs in the limits of a container; claims from before are left alone",
+            "to count them, name the class in a pool:  kubernetes: { device_class: NAME }; claims from "
+            "before are left alone",
             promise="unharmed",
         )
     if unselected := _unselected(teams, found):
@@ -260,8 +301,15 @@ def settings_of(configuration: Mapping[str, Any] | None) -> dict[str, str]:
         QUOTA_CHECK: _quota_check(resources),
         FRAMEWORKS: ", ".join((configuration.get("integrations") or {}).get("frameworks") or ["batch/job"]),
         GATES: ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items())),
+        MANAGES_ALL: str(bool(configuration.get("manageJobsWithoutQueueName"))).lower(),
         SELECTOR: json.dumps(configuration.get("managedJobsNamespaceSelector"), sort_keys=True),
     }
+
+
+def frameworks(found: FoundPolicy) -> tuple[str, ...]:
+    """Return the integrations that Kueue has enabled: those of its configuration, and what they imply."""
+    names = found.settings.get(FRAMEWORKS, "batch/job").split(", ")
+    return tuple(dict.fromkeys([*names, *(["pod"] if not set(names).isdisjoint(GATED) else [])]))
 
 
 def _strategies(fair: object) -> str:
@@ -286,20 +334,50 @@ def advise(found: FoundPolicy) -> Iterator[Advice]:
         line = f"fairSharing: {{preemptionStrategies: [{_WANTED_STRATEGIES}]}}"
         why = "else shares are not kept, and what a team lends comes back by order of arrival only"
         yield _advice(settings, STRATEGIES, line, why)
-    if not settings[QUOTA_CHECK].startswith(("IgnoreUndeclared", "excludeResourcePrefixes")):
-        line = "resources: {quotaCheckStrategy: IgnoreUndeclared}"
+    if not settings[QUOTA_CHECK].startswith("excludeResourcePrefixes"):
+        line = f"resources: {{excludeResourcePrefixes: [{_EXCLUDED}]}}"
         why = "else a job that asks for cpu or memory never starts: only GPUs have quota"
+        if settings[QUOTA_CHECK].startswith("IgnoreUndeclared"):
+            why = (
+                "instead of quotaCheckStrategy: IgnoreUndeclared, by which a workload with pods without GPUs "
+                "(a Ray head) never starts, and GPUs without quota are used uncounted"
+            )
         yield _advice(settings, QUOTA_CHECK, line, why)
-    if "batch/job" not in settings[FRAMEWORKS]:
-        line = "integrations: {frameworks: [batch/job]}"
-        why = "else Kueue does not govern Jobs at all"
-        yield _advice(settings, FRAMEWORKS, line, why)
+    yield from _framework_advice(found)
     if "TopologyAwareScheduling=false" in settings[GATES]:
         line = "featureGates: {TopologyAwareScheduling: true}"
         why = "else Kueue gives out quota and not places: a guaranteed job may wait in the scheduler"
         yield _advice(settings, GATES, line, why)
+    if "ElasticJobsViaWorkloadSlices=false" in settings[GATES]:
+        line = "featureGates: {ElasticJobsViaWorkloadSlices: true}"
+        why = "else a Ray cluster that grows is stopped and started again with its new size"
+        yield _advice(settings, GATES, line, why)
+
+
+def _framework_advice(found: FoundPolicy) -> Iterator[Advice]:
+    """Yield the integrations that are missing: of Jobs, and where queues can be assigned, of all kinds."""
+    settings = found.settings
+    enabled = settings[FRAMEWORKS].split(", ")
+    groups = {"", "batch", "apps", *settings.get(GROUPS, "").split(",")}
+    wanted = [JOB.framework]
+    if can_assign_queues(found):
+        wanted = [k.framework for k in WORKLOAD_KINDS if k.framework and k.group in groups]
+    if set(wanted) <= set(frameworks(found)):
+        return
+    if wanted != [JOB.framework] and settings.get(MANAGES_ALL) == "true":
+        line = "manageJobsWithoutQueueName: false"
+        why = (
+            "before the integrations: else Kueue holds every pod and Deployment without a queue, also those "
+            "without GPUs. Fairway gives what asks for GPUs a queue, and rejects GPU pods that have none"
+        )
+        yield Advice(FILE, line, "manageJobsWithoutQueueName: true", why, RESTART)
+    line = f"integrations: {{frameworks: [{', '.join(dict.fromkeys([*enabled, *sorted(wanted)]))}]}}"
+    why = "else Kueue does not queue GPU pods of these kinds, and they are rejected in teams' namespaces"
+    if JOB.framework not in enabled:
+        why = "else Kueue does not govern Jobs at all"
+    yield _advice(settings, FRAMEWORKS, line, why)
 
 
 def _advice(settings: Mapping[str, str], setting: str, line: str, why: str) -> Advice:
     current = f"{setting.removeprefix('kueue.')}: {settings[setting]}" if settings[setting] else ""
-    return Advice(_FILE, line, current, why, _RESTART)
+    return Advice(FILE, line, current, why, RESTART)

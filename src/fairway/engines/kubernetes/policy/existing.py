@@ -7,7 +7,7 @@ only namespaces that are left alone are read again: one of them may become a tea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,14 +16,16 @@ from msgspec import Struct, field
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import EXISTING, TEAM
 from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.api.wire import Condition, Owner
 from fairway.engines.kubernetes.nodes.devices import looks_like_gpu, whole_number
-from fairway.engines.kubernetes.policy.admission_policies import REVISION_LABELS, STRAYS
+from fairway.engines.kubernetes.policy.admission_policies import QUEUE_NAME, REVISION_LABELS, STRAYS
+from fairway.engines.kubernetes.policy.pod_policies import GATE, WORKLOAD
 from fairway.engines.kubernetes.policy.workloads import TemplateContainer
 from fairway.engines.port import Refused
 from fairway.policy.objects import FoundObject, FoundPolicy, GpuWorkload, ObjectKey
 
 GPU_CLAIMS: Final = "dra.gpus"
-"""The setting for whether resource claims can be for GPUs."""
+"""The setting for whether resource claims can be for GPUs: `yes`, `no`, or `counted` by queues of pools."""
 FINISHED_POD: Final = "finished Pod"
 
 _STRAYS_BINDING: Final = ObjectKey(kinds.ADMISSION_BINDING.name, STRAYS)
@@ -39,14 +41,6 @@ _TEMPLATES: Final = (
 )
 
 
-class _Owner(Struct, frozen=True, gc=False):
-    """The owner of a pod."""
-
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
-
-
 class _Meta(Struct, rename="camel", frozen=True, gc=False):
     """Identity, age, labels and owners."""
 
@@ -54,11 +48,18 @@ class _Meta(Struct, rename="camel", frozen=True, gc=False):
     namespace: str = ""
     creation_timestamp: str = ""
     labels: dict[str, str] = field(default_factory=dict)
-    owner_references: list[_Owner] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: list[Owner] = field(default_factory=list)
 
     @property
-    def controller(self) -> _Owner | None:
+    def controller(self) -> Owner | None:
         return next((o for o in self.owner_references if o.controller), None)
+
+
+class _Gate(Struct, frozen=True, gc=False):
+    """What keeps a pod from being scheduled."""
+
+    name: str = ""
 
 
 class _PodSpec(Struct, rename="camel", frozen=True, gc=False):
@@ -67,6 +68,7 @@ class _PodSpec(Struct, rename="camel", frozen=True, gc=False):
     containers: list[TemplateContainer] = []
     init_containers: list[TemplateContainer] = []
     resource_claims: list[dict[str, Any]] = []
+    scheduling_gates: list[_Gate] = []
 
     def gpus(self, resources: Collection[str]) -> int:
         """Count devices as the admission policies do."""
@@ -95,6 +97,17 @@ class _Pod(Struct, frozen=True, gc=False):
     def finished(self) -> bool:
         return self.status.phase in {"Succeeded", "Failed"}
 
+    def asks(self, resources: Collection[str], claims: bool) -> bool:
+        """Return whether it asks for devices; with `claims`, also by resource claims."""
+        return bool(self.spec.gpus(resources) or (claims and self.spec.resource_claims))
+
+    @property
+    def counted(self) -> bool:
+        """Whether a queue counts it, or will: see `pod_policies`."""
+        return WORKLOAD in self.metadata.annotations or any(
+            g.name == GATE for g in self.spec.scheduling_gates
+        )
+
 
 class _Template(Struct, frozen=True, gc=False):
     """The template of an object's pods."""
@@ -105,6 +118,7 @@ class _Template(Struct, frozen=True, gc=False):
 class _OwnerSpec(Struct, rename="camel", frozen=True, gc=False):
     """What an object that makes pods has: a template, or that of the Jobs it makes."""
 
+    suspend: bool = False
     template: _Template = _Template()
     job_template: _JobTemplate | None = None
 
@@ -125,15 +139,45 @@ class _JobTemplate(Struct, frozen=True, gc=False):
     spec: _JobSpec = _JobSpec()
 
 
+class _OwnerStatus(Struct, frozen=True, gc=False):
+    """The conditions of an object that makes pods."""
+
+    conditions: list[Condition] = []
+
+
 class _PodMaker(Struct, frozen=True, gc=False):
     """An object that makes pods."""
 
     metadata: _Meta
     spec: _OwnerSpec = _OwnerSpec()
+    status: _OwnerStatus = _OwnerStatus()
+
+    @property
+    def queued(self) -> bool:
+        """Whether it names a queue."""
+        return QUEUE_NAME in self.metadata.labels
+
+    @property
+    def ended(self) -> bool:
+        """Whether it makes no pods any more, or none yet: then it is governed where it is started."""
+        return self.spec.suspend or any(
+            c.status == "True" and c.type in {"Complete", "Failed"} for c in self.status.conditions
+        )
+
+
+Dependent = tuple[str, Owner]
+"""An object's namespace and its controlling owner."""
+FindRoots = Callable[[KubeRequests, Collection[Dependent]], Awaitable[Mapping[Dependent, tuple[str, str]]]]
+"""Finds kind and name of what people created, from the owners of pods."""
 
 
 async def find_workloads(
-    requests: KubeRequests, objects: Sequence[FoundObject], resources: Collection[str], *, claims: bool
+    requests: KubeRequests,
+    objects: Sequence[FoundObject],
+    resources: Collection[str],
+    find_roots: FindRoots,
+    *,
+    claims: bool,
 ) -> tuple[GpuWorkload, ...]:
     """Return the GPU workloads of namespaces that are not governed yet.
 
@@ -159,7 +203,10 @@ async def find_workloads(
         for i, part in enumerate(lists[len(bases) :])
         for maker in part
     ]
-    return _collect(_of_pods(pods, resources, claims), _of_makers(makers, resources, claims))
+    uncounted = [p for p in pods if not p.counted and p.asks(resources, claims)]
+    owners = {(p.metadata.namespace, p.metadata.controller) for p in uncounted}
+    roots = await find_roots(requests, {(namespace, owner) for namespace, owner in owners if owner})
+    return _collect(_of_pods(uncounted, resources, roots), _of_makers(makers, resources, claims))
 
 
 async def _list(requests: KubeRequests, path: str, resource: str, type_: type[Any]) -> list[Any]:
@@ -172,16 +219,17 @@ async def _list(requests: KubeRequests, path: str, resource: str, type_: type[An
         raise
 
 
-def _of_pods(pods: Sequence[_Pod], resources: Collection[str], claims: bool) -> Iterator[GpuWorkload]:
+def _of_pods(
+    pods: Sequence[_Pod], resources: Collection[str], roots: Mapping[Dependent, tuple[str, str]]
+) -> Iterator[GpuWorkload]:
     for pod in pods:
         gpus, meta = pod.spec.gpus(resources), pod.metadata
-        if not gpus and not (claims and pod.spec.resource_claims):
-            continue
         kind, name = _owner(meta)
+        root = roots.get((meta.namespace, meta.controller)) if meta.controller else None
         held = 0 if pod.finished else gpus
         since = "" if pod.finished else meta.creation_timestamp
         if kind != "Pod" or not pod.finished:
-            yield GpuWorkload(kind, meta.namespace, name, gpus, held, since)
+            yield GpuWorkload(kind, meta.namespace, name, gpus, held, since, root)
         else:  # it does not come back, and shows that the namespace uses GPUs
             yield GpuWorkload(FINISHED_POD, meta.namespace, name, gpus)
 
@@ -204,6 +252,8 @@ def _of_makers(
     for kind, maker in makers:
         pod = maker.spec.pod
         gpus = pod.gpus(resources)
+        if maker.queued or (kind == "Job" and maker.ended):
+            continue
         if gpus or (claims and pod.resource_claims):
             yield GpuWorkload(kind, maker.metadata.namespace, maker.metadata.name, gpus)
 
@@ -219,6 +269,7 @@ def _collect(*parts: Iterator[GpuWorkload]) -> tuple[GpuWorkload, ...]:
                 gpus_per_pod=max(have.gpus_per_pod, one.gpus_per_pod),
                 gpus=one.gpus + (have.gpus if key in found else 0),
                 since=min(s for s in (have.since, one.since) if s) if have.since or one.since else "",
+                root=have.root or one.root,
             )
     return tuple(found[key] for key in sorted(found))
 
@@ -262,12 +313,8 @@ def existing_in(
     """
     if have is not None and is_governed(have):
         return parse_annotation(namespace, have.fields.get(_EXISTING_FIELD))
-    # Jobs are governed where they are created; the pods of one from before with resource claims are not.
-    return tuple(
-        w
-        for w in workloads
-        if w.kind not in {"Job", "CronJob", FINISHED_POD} or (w.kind == "Job" and not w.gpus_per_pod)
-    )
+    # The Jobs of a CronJob are governed where they are created.
+    return tuple(w for w in workloads if w.kind not in {"CronJob", FINISHED_POD})
 
 
 def annotation(workloads: Sequence[GpuWorkload]) -> str | None:

@@ -13,13 +13,20 @@ from fairway.engines.kubernetes.nodes.devices import PRODUCT, is_known_gpu
 
 FLAVOR: Final = "flavor-product/"
 """Prefix of a flavor's name: the one GPU product of its nodes."""
+FLAVOR_REPLICAS: Final = "flavor-replicas/"
+"""Prefix of a flavor's name: how many replicas each GPU of its nodes has, where pods share them."""
+UNCOUNTED_REPLICAS: Final = "uncounted-replicas/"
+"""Prefix of a GPU product: the same of its nodes that no flavor selects."""
+REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
+"""The label in which GPU feature discovery reports how many pods may share each GPU of a node."""
 UNCOUNTED: Final = "uncounted-product/"
 """Prefix of a GPU product: the resources of its nodes that no flavor selects."""
 
 
 def flavor_settings(flavors: Mapping[str, Mapping[str, str]], nodes: Iterable[NodeObject]) -> dict[str, str]:
-    """Return the product of each flavor, given its labels, and the products that no flavor selects."""
+    """Return product and replicas of each flavor, given its labels, and those that no flavor selects."""
     products: dict[str, set[str]] = {}
+    replicas: dict[str, set[str]] = {}
     uncounted: dict[str, set[str]] = {}
     for node in nodes:
         labels = node.metadata.labels
@@ -28,11 +35,15 @@ def flavor_settings(flavors: Mapping[str, Mapping[str, str]], nodes: Iterable[No
         if product is None or not gpus:
             continue
         selecting = [name for name, wanted in flavors.items() if wanted.items() <= labels.items()]
+        shared = labels.get(REPLICAS_LABEL, "1")
         for name in selecting:
             products.setdefault(name, set()).add(product)
+            replicas.setdefault(f"{FLAVOR_REPLICAS}{name}", set()).add(shared)
         if not selecting:
             uncounted.setdefault(product, set()).update(gpus)
+            replicas.setdefault(f"{UNCOUNTED_REPLICAS}{product}", set()).add(shared)
     return {
         **{f"{FLAVOR}{name}": found.pop() for name, found in products.items() if len(found) == 1},
         **{f"{UNCOUNTED}{product}": ",".join(sorted(names)) for product, names in uncounted.items()},
+        **{key: found.pop() for key, found in replicas.items() if len(found) == 1 and found != {"1"}},
     }

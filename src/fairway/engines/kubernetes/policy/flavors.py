@@ -16,6 +16,7 @@ from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json, ObjectKind
+from fairway.engines.kubernetes.nodes.devices import claims_devices
 from fairway.engines.kubernetes.policy.fields import Fields, flatten, parse_taint
 from fairway.engines.kubernetes.policy.site_queues import site_queue
 from fairway.model.fleet import KubernetesPlace, Pool
@@ -46,6 +47,7 @@ class Placement:
     """The flavor and the topology of a pool."""
 
     topology: str
+    """Empty: none. Kueue places pods by the devices of nodes, and does not see those that pods claim."""
     topology_fields: Fields
     flavor: str
     flavor_fields: Fields
@@ -65,8 +67,11 @@ def place_pools(
 def _place(
     pool: Pool, objects: Mapping[ObjectKey, FoundObject], others: Collection[str], found: FoundPolicy
 ) -> Placement:
-    topology_fields = flatten(kinds.TOPOLOGY, _topology(pool))
-    topology = _reusable(kinds.TOPOLOGY, pool.name, topology_fields, objects, found)
+    topology = ""
+    topology_fields: Fields = {}
+    if not claims_devices(pool):
+        topology_fields = flatten(kinds.TOPOLOGY, _topology(pool))
+        topology = _reusable(kinds.TOPOLOGY, pool.name, topology_fields, objects, found)
     fields = flatten(kinds.FLAVOR, _flavor(pool, topology))
     flavors = list(_existing(kinds.FLAVOR, pool.name, objects))
     for name, have in flavors:
@@ -218,7 +223,8 @@ def _flavor(pool: Pool, topology: str) -> Json:
     if place.taints:
         spec["nodeTaints"] = [parse_taint(t) for t in place.taints]
     # Without a topology Kueue assigns quota but no nodes, and a guaranteed job may wait in the scheduler.
-    spec["topologyName"] = topology
+    if topology:
+        spec["topologyName"] = topology
     return {"spec": spec}
 
 

@@ -16,19 +16,31 @@ from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json
-from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_known_gpu, slice_of, whole_number
+from fairway.engines.kubernetes.nodes.devices import (
+    MIG_PREFIX,
+    PRODUCT,
+    is_known_gpu,
+    slice_of,
+    supply_of,
+    whole_number,
+)
+from fairway.engines.kubernetes.policy.advice import name_workloads
+from fairway.engines.kubernetes.policy.device_classes import gpu_classes
 from fairway.engines.kubernetes.policy.fields import format_taint, unflatten
 from fairway.engines.kubernetes.policy.flavor_nodes import FLAVOR as FLAVOR_PRODUCT
+from fairway.engines.kubernetes.policy.flavor_nodes import FLAVOR_REPLICAS, UNCOUNTED_REPLICAS
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.intervention.snapshot import LOW_SUFFIX
+from fairway.engines.kubernetes.policy.mutating_policies import ANYWHERE
 from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED
 from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
-from fairway.model.gpu import GpuType
+from fairway.model.gpu import GpuType, replicas_of
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import (
     PoolName,
     PriorityName,
+    SliceName,
     TeamName,
     UserName,
     is_name,
@@ -36,7 +48,7 @@ from fairway.model.names import (
     is_team_name,
 )
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Priority, Supply, Team
-from fairway.policy.objects import FoundPolicy
+from fairway.policy.objects import FoundPolicy, GpuWorkload
 
 _MEMBER_ROLES: Final = frozenset({"edit", "admin", "fairway-member"})
 """Users with one of these roles in a namespace are members."""
@@ -71,6 +83,7 @@ class _ClusterImport:
     def __init__(self, fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]]) -> None:
         self._fleet = fleet
         self._settings = found.settings
+        self._workloads = found.workloads
         self.remarks: list[Remark] = []
         self._bodies: dict[str, dict[str, Json]] = {}
         for o in found.objects:
@@ -81,7 +94,12 @@ class _ClusterImport:
         """ResourceQuotas and their resources that are in the fleet."""
         self._read_pools()
         known = replace(fleet, pools=(*fleet.pools, *self._pools.values()))
-        self._uncounted, remarks = pools_of_nodes(products, known)
+        replicas = {
+            key.removeprefix(UNCOUNTED_REPLICAS): value
+            for key, value in found.settings.items()
+            if key.startswith(UNCOUNTED_REPLICAS)
+        }
+        self._uncounted, remarks = pools_of_nodes(products, known, replicas)
         """Pools that no flavor counts."""
         self.remarks += remarks
         if found.settings.get(KUEUE_SETTING) == NOT_INSTALLED:
@@ -100,6 +118,7 @@ class _ClusterImport:
         teams = tuple(self._teams(tuple(p.name for p in priorities)))
         self._remark_on_quotas()
         self._remark_on_namespaces({str(team.name) for team in teams})
+        self._remark_on_workloads({str(team.name) for team in teams})
         default = next(p.name for p in priorities if p.default)
         existing = {p.name for p in self._fleet.pools}
         pools = (
@@ -119,21 +138,25 @@ class _ClusterImport:
 
     def _read_pools(self) -> None:
         resources: dict[str, list[str]] = {}
+        classes = gpu_classes(self._settings)
         for body in (*self._all(kinds.CLUSTER_QUEUE).values(), *self._all(kinds.COHORT).values()):
             for group in _groups(body):
                 for flavor in group["flavors"]:
                     names = resources.setdefault(flavor["name"], [])
                     names += [r["name"] for r in flavor.get("resources", ()) if r["name"] not in names]
         for name, body in self._all(kinds.FLAVOR).items():
-            devices = [r for r in resources.get(name, ()) if is_known_gpu(r)]
-            if name in resources and not devices:
+            devices = [r for r in resources.get(name, ()) if is_known_gpu(r) or r in classes]
+            if name in resources and not devices and name != ANYWHERE:
                 self.remark(
                     f"ResourceFlavor {name}", f"counts {', '.join(resources[name])}, no GPUs: left out"
                 )
             if devices:
                 topology = self._all(kinds.TOPOLOGY).get(str(body["spec"].get("topologyName", "")), {})
                 product = self._settings.get(f"{FLAVOR_PRODUCT}{name}", "")
-                pool, remarks = pool_of(name, body, topology, devices, self._fleet, product)
+                replicas = self._settings.get(f"{FLAVOR_REPLICAS}{name}", "")
+                pool, remarks = pool_of(
+                    name, body, topology, devices, self._fleet, product, replicas, classes
+                )
                 self._pools[name] = pool
                 self.remarks += remarks
 
@@ -360,6 +383,20 @@ class _ClusterImport:
                 "has a queue or GPU quota and is no team here: the plan names what becomes of its GPU work",
             )
 
+    def _remark_on_workloads(self, teams: set[str]) -> None:
+        """Name the GPU workloads that no queue counts, by what people created."""
+        by_namespace: dict[str, list[GpuWorkload]] = {}
+        for workload in self._workloads:
+            by_namespace.setdefault(workload.namespace, []).append(workload)
+        for namespace, workloads in sorted(by_namespace.items()):
+            if not (named := name_workloads(workloads)):
+                continue
+            if namespace in teams:
+                text = f"no queue counts {named}: they are left alone, and charged to the team"
+            else:
+                text = f"is no team here, and no queue counts {named}: add a team for it, or it is left alone"
+            self.remark(f"Namespace {namespace}", text)
+
     def _pools_with(self, resource: str) -> list[Pool]:
         pools = {p.name: p for p in (*self._fleet.pools, *self._pools.values(), *self._uncounted)}.values()
         return [p for p in pools if _supply(p, resource) is not None]
@@ -453,10 +490,7 @@ def _cluster_queue(queue: Mapping[str, Any]) -> str:
 def _supply(pool: Pool | None, resource: str) -> Supply | None:
     if pool is None:
         return None
-    supply = Supply(pool.name, slice_of(resource))
-    if supply.slice is None and getattr(pool.place, "resource", "") != resource:
-        return None
-    return supply if supply in pool.supplies else None
+    return supply_of(resource, pool)
 
 
 def _guarantee(node: _QuotaNode, supply: Supply, children: Mapping[str, Sequence[_QuotaNode]]) -> int:
@@ -493,8 +527,14 @@ def pool_of(
     resources: Sequence[str],
     fleet: Fleet,
     product: str = "",
+    replicas: str = "",
+    classes: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Pool, list[Remark]]:
-    """Return the fleet's pool that has the flavor's labels, or a new one; `product` is its nodes' GPU."""
+    """Return the fleet's pool that has the flavor's labels, or a new one.
+
+    `product` is its nodes' GPU, `replicas` how many pods share each; `classes` has the DeviceClass of each
+    resource by which Kueue counts claims.
+    """
     spec = flavor.get("spec") or {}
     labels = dict(spec.get("nodeLabels") or {})
     remarks = list(_remarks(name, spec, resources))
@@ -514,6 +554,9 @@ def pool_of(
     remarks.append(Remark(f"ResourceFlavor {name}", "what a GPU-hour costs is not known here: price 0"))
     taints = tuple(format_taint(t) for t in spec.get("nodeTaints") or ())
     slices = tuple(s for r in resources if (s := slice_of(r)) is not None)
+    whole = _whole_gpu(resources)
+    if shared := _shared(f"ResourceFlavor {name}", whole, replicas, remarks):
+        slices = (shared,)
     levels = [str(level["nodeLabel"]) for level in (topology.get("spec") or {}).get("levels") or ()]
     return (
         Pool(
@@ -522,7 +565,7 @@ def pool_of(
             gpu=gpu,
             capacity=Capacity.SPOT if any("spot" in t for t in taints) else Capacity.OWNED,
             price=Decimal(0),
-            place=KubernetesPlace(labels, taints, _whole_gpu(resources)),
+            place=KubernetesPlace(labels, taints, whole, None if slices else classes.get(whole)),
             slices=slices,
             topology=tuple(level for level in levels if level != HOSTNAME),
         ),
@@ -530,8 +573,27 @@ def pool_of(
     )
 
 
-def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple[list[Pool], list[Remark]]:
-    """Return a pool for each GPU product that no flavor claims: a cluster without queues has GPUs too."""
+def _shared(about: str, resource: str, replicas: str, remarks: list[Remark]) -> SliceName | None:
+    """Return the slice that replicas of shared GPUs are. Returns None for whole GPUs."""
+    known = SliceName(f"shared-{replicas}")
+    if replicas_of(known) is not None:
+        return known
+    if not resource.endswith(".shared"):
+        return None
+    guess = SliceName("shared-2")
+    remarks.append(Remark(about, f"its nodes do not say how many pods share a GPU: {guess} is a guess"))
+    return guess
+
+
+def pools_of_nodes(
+    products: Mapping[str, Sequence[str]],
+    fleet: Fleet,
+    replicas: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[list[Pool], list[Remark]]:
+    """Return a pool for each GPU product that no flavor claims: a cluster without queues has GPUs too.
+
+    `replicas` says by product how many pods share each GPU.
+    """
     claimed = {p.place.node_labels.get(PRODUCT) for p in fleet.pools if isinstance(p.place, KubernetesPlace)}
     pools: list[Pool] = []
     remarks: list[Remark] = []
@@ -542,9 +604,12 @@ def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple
             continue
         slices = tuple(s for r in sorted(set(resources)) if (s := slice_of(r)) is not None)
         name = PoolName(gpu.name.lower() + ("-mig" if slices else ""))
+        whole = _whole_gpu(resources)
+        if shared := _shared(f"pool {name}", whole, replicas.get(product, ""), remarks):
+            name, slices = PoolName(f"{gpu.name.lower()}-shared"), (shared,)
         if name in {p.name for p in (*fleet.pools, *pools)}:
             continue
-        place = KubernetesPlace(labels, (), _whole_gpu(resources))
+        place = KubernetesPlace(labels, (), whole)
         cluster = fleet.clusters[0].name
         pools.append(Pool(name, cluster, gpu, Capacity.OWNED, Decimal(0), place, slices=slices))
         remarks.append(Remark(f"pool {name}", "from the nodes, for no queue counts them; owned is a guess"))

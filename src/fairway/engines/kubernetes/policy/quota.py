@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes.api.kinds import Json
-from fairway.engines.kubernetes.nodes.devices import resource_of, resources_of
-from fairway.model.fleet import KubernetesPlace, Pool
+from fairway.engines.kubernetes.nodes.devices import resource, resources_of
+from fairway.model.fleet import Pool
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
 
@@ -56,13 +56,6 @@ class ResourceGroups:
             "name": self._flavors[pool.name],
             "resources": [_resource(r, quotas.get(r)) for r in group.resources],
         }
-
-
-def resource(supply: Supply, pool: Pool) -> str:
-    """Return the resource name of a supply's devices on nodes."""
-    if supply.slice is not None:
-        return resource_of(supply.slice)
-    return pool.place.resource if isinstance(pool.place, KubernetesPlace) else "nvidia.com/gpu"
 
 
 def _resource(name: str, quota: Quota | None) -> Json:

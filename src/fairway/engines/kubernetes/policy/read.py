@@ -24,8 +24,28 @@ from fairway.engines.kubernetes.api.kinds import (
 )
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.nodes.devices import claimed_resources, looks_like_gpu, whole_number
+from fairway.engines.kubernetes.nodes.claims import RESOURCE_API
+from fairway.engines.kubernetes.nodes.devices import (
+    claimed_resources,
+    device_classes,
+    looks_like_gpu,
+    resource,
+    whole_number,
+)
+from fairway.engines.kubernetes.nodes.observe import claimed_on
+from fairway.engines.kubernetes.nodes.slices import (
+    CLASSES,
+    SLICES,
+    DeviceClassObject,
+    DeviceCounts,
+    SliceObject,
+    count_devices,
+    device_classes_of,
+    slice_transform,
+)
 from fairway.engines.kubernetes.policy.advice import (
+    FRAMEWORKS,
+    GROUPS,
     MEMBER_ROLE_SETTING,
     SELECTOR,
     UNCLAIMED,
@@ -34,38 +54,42 @@ from fairway.engines.kubernetes.policy.advice import (
     selects,
     settings_of,
 )
-from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, find_workloads, has_gpu_classes
+from fairway.engines.kubernetes.policy.device_classes import MAPPINGS, MISSING_CLASSES, mappings_setting
+from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, FindRoots, find_workloads, has_gpu_classes
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.flavor_nodes import flavor_settings
 from fairway.engines.kubernetes.policy.flavors import terminating_setting, used_setting
-from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE, OWN_ROLES, bind_to_setting
 from fairway.engines.kubernetes.policy.users import served_setting
 from fairway.engines.port import Refused
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import TeamName
 from fairway.model.team import Supply
+from fairway.model.workload_kinds import WORKLOAD_KINDS
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
+
+Published = tuple[Mapping[str, Mapping[str, DeviceCounts]], Sequence[str]]
+"""Devices by node and resource, and the DeviceClasses of pools that do not exist."""
 
 KUEUE_SETTING, NOT_INSTALLED = "kueue", "not installed"
 _KUEUE: Final = "kueue-system"
 _CONFIG_MAP: Final = f"/api/v1/namespaces/{_KUEUE}/configmaps/kueue-manager-config"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{_KUEUE}/deployments/kueue-controller-manager"
-_DEVICE_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
+_DEVICE_CLASSES: Final = f"{RESOURCE_API}/deviceclasses"
 _CLUSTER_ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 _BIND_TO: Final = "fairway.dev/bind-to"
 """The annotation of a role that Fairway binds to its own account in the namespaces of teams."""
 
 
-async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
+async def find_policy(requests: KubeRequests, pools: Sequence[Pool], find_roots: FindRoots) -> FoundPolicy:
     """List every governed kind, all kinds at once, and Kueue's settings."""
-    lists, (kueue, settings), nodes, roles, version, gpu_claims = await asyncio.gather(
+    lists, (kueue, settings), nodes, roles, version, (gpu_claims, groups) = await asyncio.gather(
         asyncio.gather(*(_list_kind(requests, kind) for kind in KINDS.values())),
         _kueue(requests),
         requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject),
         _roles(requests),
         _kubernetes_version(requests),
-        _gpu_claims(requests),
+        asyncio.gather(_gpu_claims(requests), _groups(requests)),
     )
     found = list(zip(KINDS.values(), lists, strict=True))
     has_kueue = _has_kueue([(k, bodies is not None) for k, bodies in found if k.root == kinds.KUEUE])
@@ -79,14 +103,15 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
         if kind is kinds.FLAVOR or kind is kinds.TOPOLOGY
     }
     used = _used_flavors(next(bodies or [] for kind, bodies in found if kind is kinds.CLUSTER_QUEUE))
-    claims = {GPU_CLAIMS: "yes" if gpu_claims else "no"}
+    claims = {GPU_CLAIMS: "counted" if device_classes(pools) else "yes" if gpu_claims else "no"}
     selector = json.loads(settings.get(SELECTOR) or "null")
     namespaces = next(bodies for kind, bodies in found if kind is kinds.NAMESPACE) or ()
     unselected = [
         n["metadata"]["name"] for n in namespaces if not selects(selector, n["metadata"].get("labels") or {})
     ]
     resources = claimed_resources(pools)
-    capacities = _capacities(nodes, pools) | flavor_settings(dict(_flavors(found)), nodes)
+    devices, missing_classes = await _published(requests, pools, nodes)
+    capacities = _capacities(nodes, pools, devices) | flavor_settings(dict(_flavors(found)), nodes)
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
         objects=objects,
@@ -99,16 +124,25 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
             **claims,
             **roles,
             UNSELECTED: ",".join(unselected),
+            GROUPS: ",".join(groups),
+            MISSING_CLASSES: ",".join(missing_classes),
             **({} if has_kueue else {KUEUE_SETTING: NOT_INSTALLED}),
         },
-        workloads=await find_workloads(requests, objects, resources, claims=gpu_claims),
+        workloads=await find_workloads(requests, objects, resources, find_roots, claims=gpu_claims),
     )
+
+
+async def _groups(requests: KubeRequests) -> list[str]:
+    """Return the API groups of workloads that the API server has."""
+    known = {kind.group for kind in WORKLOAD_KINDS}
+    served = await _get_if_allowed(requests, "/apis", "")
+    return sorted(known & {str(g.get("name")) for g in (served or {}).get("groups") or ()})
 
 
 async def _gpu_claims(requests: KubeRequests) -> bool:
     """Return whether resource claims can be for GPUs, as far as Fairway may see."""
     try:
-        return has_gpu_classes(await requests.list_all(_DEVICE_CLASSES, "deviceclasses.resource.k8s.io"))
+        return has_gpu_classes(await requests.list_all(_DEVICE_CLASSES, CLASSES))
     except Refused:
         return False
 
@@ -259,7 +293,15 @@ async def _kueue(requests: KubeRequests) -> tuple[str, dict[str, str]]:
     )
     label = _version_label(deployment) or _version_label(config_map)
     version = _image_tag(deployment) or label or "of unknown release"
-    return f"kueue {version}", settings_of(_configuration(config_map)) | {VERSION: version}
+    configuration = _configuration(config_map)
+    mappings = mappings_setting((configuration or {}).get("resources") or {})
+    return f"kueue {version}", settings_of(configuration) | {VERSION: version, MAPPINGS: mappings}
+
+
+async def kueue_frameworks(requests: KubeRequests) -> frozenset[str]:
+    """Return the integrations that Kueue's configuration lists. Empty if it may not be read."""
+    _, settings = await _kueue(requests)
+    return frozenset(settings.get(FRAMEWORKS, "").split(", "))
 
 
 async def _get_if_allowed(requests: KubeRequests, path: str, resource: str) -> Json | None:
@@ -334,13 +376,38 @@ def _flavors(
             yield str(body["metadata"]["name"]), (body.get("spec") or {}).get("nodeLabels") or {}
 
 
-def _capacities(nodes: Iterable[NodeObject], pools: Sequence[Pool]) -> dict[str, str]:
+async def _published(requests: KubeRequests, pools: Sequence[Pool], nodes: Sequence[NodeObject]) -> Published:
+    """Return the devices that drivers publish for the DeviceClasses of pools, by node and resource.
+
+    Without a pool that names a class nothing is read.
+    """
+    resources = device_classes(pools)
+    if not resources:
+        return {}, ()
+    classes, slices = await asyncio.gather(
+        requests.list_all(_DEVICE_CLASSES, CLASSES, type_=DeviceClassObject),
+        requests.list_all(f"{RESOURCE_API}/resourceslices", SLICES, type_=SliceObject),
+    )
+    transform = slice_transform(device_classes_of(classes, resources))
+    facts = [reduced for found in slices if (reduced := transform(found)) is not None]
+    missing = resources.keys() - {c.metadata.name for c in classes}
+    labels = {node.metadata.name: node.metadata.labels for node in nodes}
+    counts = count_devices(facts, (), lambda name: claimed_on(labels.get(name, {}), pools))
+    return counts, sorted(missing)
+
+
+def _capacities(
+    nodes: Iterable[NodeObject], pools: Sequence[Pool], published: Mapping[str, Mapping[str, DeviceCounts]]
+) -> dict[str, str]:
     """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
     sums = {str(s): 0 for p in pools for s in p.supplies}
     claimed, unclaimed = claimed_resources(pools), set[str]()
     for node in nodes:
         for supply, pool in _claims(node, pools):
-            sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
+            name = resource(supply, pool)
+            sums[str(supply)] += whole_number(node.status.capacity.get(name, "0"))
+            if counts := published.get(node.metadata.name, {}).get(name):
+                sums[str(supply)] += counts.total
         unclaimed |= {r for r in node.status.capacity if looks_like_gpu(r)} - claimed
     capacities = {f"capacity.{supply}": str(count) for supply, count in sums.items()}
     return capacities | {UNCLAIMED: ", ".join(sorted(unclaimed))}

@@ -23,6 +23,7 @@ from fairway.engines.kubernetes.api.kinds import (
     ObjectKind,
 )
 from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.policy.admission_policies import TOPOLOGY
 from fairway.engines.kubernetes.policy.read import name_of
 from fairway.engines.port import Refused, Unreachable
 from fairway.policy.leave import Leaving, created_objects, restore_change, unsaved_objects
@@ -190,7 +191,7 @@ def guards(found: FoundPolicy) -> tuple[Change, ...]:
     for o in found.objects:
         if not o.ours:
             continue
-        if o.key.kind in guarding:
+        if o.key.kind in guarding and o.key.name != TOPOLOGY:  # the queues need it as long as they are
             changes.append(Change(Action.DELETE, o.key, team=o.team))
         elif o.key.kind in queues and o.fields.get(_STOP) is not None:
             wanted = {name: value for name, value in o.fields.items() if name != _STOP}

@@ -13,14 +13,23 @@ from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import TEAM, Json, ObjectKind
-from fairway.engines.kubernetes.nodes.devices import claimed_resources
+from fairway.engines.kubernetes.nodes.devices import claimed_resources, is_claimed, resource
 from fairway.engines.kubernetes.policy.admission_policies import (
     KUEUES_QUEUE,
     QUEUE,
-    mutating_policy,
-    validating_policies,
+    TOPOLOGY,
+    AdmissionFacts,
+    workload_policy,
 )
-from fairway.engines.kubernetes.policy.advice import advise, existing_notices, notices
+from fairway.engines.kubernetes.policy.advice import (
+    advise,
+    can_queue_pods,
+    existing_notices,
+    frameworks,
+    notices,
+    rejected_workloads,
+)
+from fairway.engines.kubernetes.policy.device_classes import class_advice, class_notices
 from fairway.engines.kubernetes.policy.existing import (
     GPU_CLAIMS,
     annotation,
@@ -29,7 +38,14 @@ from fairway.engines.kubernetes.policy.existing import (
 )
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.flavors import flavor_notices, flavors_of_others, place_pools
-from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
+from fairway.engines.kubernetes.policy.mutating_policies import (
+    ANYWHERE,
+    ANYWHERE_RESOURCE,
+    queue_policy,
+    topology_policy,
+)
+from fairway.engines.kubernetes.policy.pod_policies import pod_policies
+from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups
 from fairway.engines.kubernetes.policy.site_queues import site_queue_notices, site_queues
 from fairway.engines.kubernetes.policy.users import (
     can_assign_queues,
@@ -73,8 +89,10 @@ def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Transla
             *site_queue_notices(of_site, found),
             *translator.existing_notices(),
             *(flavor_notices(translator.placements, found) if translator.teams else ()),
+            *(class_notices(translator.pools, found.settings) if translator.teams else ()),
         ),
-        advice=tuple(advise(found)) if translator.teams else (),
+        advice=(*advise(found), *class_advice(translator.pools, found.settings)) if translator.teams else (),
+        rejected=translator.rejected(),
     )
 
 
@@ -130,11 +148,20 @@ class _Translator:
         }
 
     def existing_notices(self) -> Iterator[Notice]:
-        """Yield the notices about GPU workloads that are left alone or will be refused."""
+        """Yield the notices about GPU workloads that are left alone or will be queued."""
         if self.teams:
-            outside = [w for w in self.found.workloads if w.namespace not in self.existing]
-            inside = [w for workloads in self.existing.values() for w in workloads]
-            yield from existing_notices(inside, outside, self.found, leaves=self.leaves_existing)
+            yield from existing_notices(*self._uncounted(), self.found, leaves=self.leaves_existing)
+
+    def rejected(self) -> Notice | None:
+        """Return what to say of running workloads whose next pod would be rejected."""
+        if self.leaves_existing or not self.teams:
+            return None
+        return rejected_workloads(*self._uncounted(), self.found)
+
+    def _uncounted(self) -> tuple[list[GpuWorkload], list[GpuWorkload]]:
+        """Return the workloads that no queue counts in the namespaces of teams, and outside them."""
+        inside = [w for workloads in self.existing.values() for w in workloads]
+        return inside, [w for w in self.found.workloads if w.namespace not in self.existing]
 
     def objects(self) -> Iterator[WantedObject]:
         if not self.teams:
@@ -146,26 +173,27 @@ class _Translator:
         yield _wanted(kinds.COHORT, ROOT, {"spec": self._root()}, after=self._flavor_keys())
         for team in self.teams:
             yield from self._team_objects(team)
-        queued = [p.name for p in own_queues(self.fleet)]
-        resources = sorted(claimed_resources(self.pools))
-        default, assigns_queues = self.fleet.default_priority.name, can_assign_queues(self.found)
-        names = left_alone(self.found, [t.name for t in self.teams]) if self.leaves_existing else ()
-        for name, policy, binding in validating_policies(
-            resources,
-            queued,
-            default,
-            assigns_queues=assigns_queues,
-            gpu_claims=self.found.settings.get(GPU_CLAIMS) == "yes",
-            left_alone=names,
-        ):
+        yield from self._admission_policies()
+
+    def _admission_policies(self) -> Iterator[WantedObject]:
+        facts = AdmissionFacts(
+            resources=tuple(sorted(claimed_resources(self.pools))),
+            queued=tuple(p.name for p in own_queues(self.fleet)),
+            default=self.fleet.default_priority.name,
+            assigns_queues=can_assign_queues(self.found),
+            claims=self.found.settings.get(GPU_CLAIMS, "no"),
+            left_alone=left_alone(self.found, [t.name for t in self.teams]) if self.leaves_existing else (),
+            frameworks=frameworks(self.found),
+        )
+        for name, policy, binding in (workload_policy(facts), *pod_policies(facts)):
             yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
             yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
-        if assigns_queues:
-            name, policy, binding = mutating_policy(resources, queued)
-            yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
-            after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
-            yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
+        for name, policy, binding in (queue_policy(facts), topology_policy(facts)):
+            if facts.assigns_queues:
+                yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
+                after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
+                yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
 
     def site_queues(self, objects: Collection[WantedObject]) -> Iterator[WantedObject]:
         """Yield the site's queues that jobs without GPUs go on using; `objects` are all others."""
@@ -188,11 +216,15 @@ class _Translator:
 
     def _pool_objects(self) -> Iterator[WantedObject]:
         for placement in self.placements.values():
-            topology = ObjectKey(kinds.TOPOLOGY.name, placement.topology)
-            yield WantedObject(topology, placement.topology_fields)
+            topologies: tuple[ObjectKey, ...] = ()
+            if placement.topology:
+                topologies = (ObjectKey(kinds.TOPOLOGY.name, placement.topology),)
+                yield WantedObject(topologies[0], placement.topology_fields)
             flavor = ObjectKey(kinds.FLAVOR.name, placement.flavor)
-            yield WantedObject(flavor, placement.flavor_fields, (topology,))
+            yield WantedObject(flavor, placement.flavor_fields, topologies)
         yield from flavors_of_others(self.placements, [t.name for t in self.teams], self.found)
+        if can_assign_queues(self.found):
+            yield _wanted(kinds.FLAVOR, ANYWHERE, {})
 
     def _flavor_keys(self) -> tuple[ObjectKey, ...]:
         return tuple(ObjectKey(kinds.FLAVOR.name, name) for name in self.flavors.values())
@@ -299,15 +331,20 @@ class _Translator:
         return lambda supply: quota_of_grant(grants[supply]) if supply in grants else None
 
     def _queue(self, team: Team, name: str, cohort: ObjectKey, quota: QuotaOf, weight: int) -> WantedObject:
+        groups, after = self.resource_groups.groups(quota), (cohort, *self._flavor_keys())
+        if can_assign_queues(self.found):  # and so Workloads ask for places, from before they need to
+            groups.append(_ANYWHERE)
+            anywhere = ObjectKey(kinds.FLAVOR.name, ANYWHERE)
+            after = (*after, anywhere, ObjectKey(kinds.MUTATING_BINDING.name, TOPOLOGY))
         spec = {
             "cohortName": cohort.name,
             "namespaceSelector": {"matchLabels": {TEAM: team.name}},
-            "resourceGroups": self.resource_groups.groups(quota),
+            "resourceGroups": groups,
             "fairSharing": {"weight": weight},
         }
         fields = flatten(kinds.CLUSTER_QUEUE, {"spec": spec}) | (_EVERY_QUEUE if weight else _EVERY_LOW_QUEUE)
         key = ObjectKey(kinds.CLUSTER_QUEUE.name, name)
-        return WantedObject(key, fields, (cohort, *self._flavor_keys()), team.name)
+        return WantedObject(key, fields, after, team.name)
 
     # objects in the team's namespace
 
@@ -364,12 +401,17 @@ class _Translator:
         """Return the ceilings that a ResourceQuota enforces by pods: Kueue ignores pods that are ending.
 
         Only where every supply of a resource has a ceiling: a ResourceQuota does not tell pools apart, nor
-        jobs from the workloads that are left alone: it would keep those from coming back.
+        jobs from the workloads that are left alone: it would keep those from coming back. Nor pods that run
+        from those that wait in a queue: these would keep the pods of admitted jobs from being created.
         """
-        if self.leaves_existing and self.existing[team.name]:
+        if can_queue_pods(self.found):
+            return {}
+        if self.leaves_existing and any(w.kind != "Job" for w in self.existing[team.name]):
             return {}
         sums: dict[str, int | None] = {}
         for supply, grant in self.granted[team.name].items():
+            if is_claimed(supply, self.supplies[supply]):
+                continue  # waiting pods have claims, too: those would keep admitted ones from starting
             name = f"requests.{resource(supply, self.supplies[supply])}"
             total = sums.get(name, 0)
             ceiling = grant.ceiling if self._binds(grant) else None
@@ -399,6 +441,10 @@ def _common_queue_fields(reclaim: str) -> Fields:
     return flatten(kinds.CLUSTER_QUEUE, {"spec": spec})
 
 
+_ANYWHERE: Final[Json] = {
+    "coveredResources": [ANYWHERE_RESOURCE],
+    "flavors": [{"name": ANYWHERE, "resources": [{"name": ANYWHERE_RESOURCE, "nominalQuota": 0}]}],
+}
 _EVERY_QUEUE: Final = _common_queue_fields("Any")
 _EVERY_LOW_QUEUE: Final = _common_queue_fields("Never")
 

@@ -54,6 +54,7 @@ class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
     init_containers: list[TemplateContainer] = []
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Toleration] = field(default_factory=list)
+    restart_policy: str = ""
 
     def pod(self) -> PodSpec:
         """Return a pod of the template, before it has a node."""
@@ -76,15 +77,26 @@ class PodTemplate(Struct, frozen=True, gc=False):
     spec: TemplateSpec = TemplateSpec()
 
 
-class TopologyRequest(Struct, frozen=True, gc=False):
-    """The topology level that the pods of a set must share."""
+class TopologyRequest(Struct, rename="camel", frozen=True, gc=False):
+    """Where the pods of a set must, or had better, be together."""
 
     required: str = ""
+    preferred: str = ""
+    unconstrained: bool | None = None
+    pod_set_slice_required_topology: str = ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for places: Kueue also writes requests that only say how to number pods."""
+        return bool(self.required or self.preferred or self.pod_set_slice_required_topology) or (
+            self.unconstrained is not None
+        )
 
 
 class PodSet(Struct, rename="camel", frozen=True, gc=False):
     """A set of equal pods."""
 
+    name: str = ""
     count: int = 1
     template: PodTemplate = PodTemplate()
     topology_request: TopologyRequest | None = None
@@ -102,6 +114,7 @@ class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):
 class Assignment(Struct, rename="camel", frozen=True, gc=False):
     """The flavors and quota that one pod set was given."""
 
+    name: str = ""
     flavors: dict[str, str] = {}
     resource_usage: dict[str, str] = {}
 
@@ -125,10 +138,19 @@ class SchedulingStats(Struct, frozen=True, gc=False):
     evictions: list[Evictions] = []
 
 
+class PodSetRequest(Struct, frozen=True, gc=False):
+    """What all pods of a set request, as Kueue counts it."""
+
+    name: str = ""
+    resources: dict[str, str] = {}
+
+
 class WorkloadStatus(Struct, rename="camel", frozen=True, gc=False):
     """Kueue's status of a Workload."""
 
     admission: WorkloadAdmission | None = None
+    resource_requests: list[PodSetRequest] = []
+    """While it waits."""
     conditions: list[Condition] = []
     scheduling_stats: SchedulingStats = SchedulingStats()
 

@@ -105,7 +105,14 @@ class VirtualRunner:
         return {}
 
     async def read_log(
-        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+        self,
+        order: Order,
+        engine_id: EngineId,
+        attempt: int,
+        offset: int,
+        limit: int,
+        node: int = 0,
+        replica: str = "",
     ) -> LogPart:
         """Read the log. It is not stored: each call generates what the job has printed by now."""
         instance = self._instance

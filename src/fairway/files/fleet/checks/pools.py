@@ -11,8 +11,8 @@ from fairway.files.fleet import schema as fs
 from fairway.files.fleet.build import gpus_of
 from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue
-from fairway.model.fleet import EngineKind
-from fairway.model.gpu import GpuType, MigProfile, Vendor, fits
+from fairway.model.fleet import EngineKind, class_resource
+from fairway.model.gpu import GpuType, MigProfile, Vendor, fits, replicas_of
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.text import nearest
 
@@ -28,6 +28,7 @@ def check_pools(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults)
         _cluster_exists(pool.value, file.names_in(fs.CLUSTERS), faults)
         _place_suits_engine(pool.value, engines, faults)
         _slices_suit_gpu(pool.value, gpu_types, faults)
+        _classes_suit_slices(pool.value, faults)
         _gpus_suit_nodes(pool.value, faults)
     for rule in (file.get(fs.HEALTH) or {}).values():
         _pools_exist(rule.value, file.names_in(fs.POOLS), faults)
@@ -148,8 +149,11 @@ def _slices_suit_gpu(pool: Section, gpu_types: Mapping[str, GpuType], faults: Fa
     if gpu is None:
         _unknown_gpu(pool, gpu_name, gpu_types, faults)
         return
-    for found in pool.get(fs.SLICES) or ():
+    slices = pool.get(fs.SLICES) or ()
+    for found in slices:
         _profile(gpu, found.value, found.location, faults)
+        if replicas_of(found.value) is not None:
+            _shared_suits_pool(pool, found, len(slices), faults)
     place = pool.get(fs.VIRTUAL_PLACE)
     if place is not None and pool.valid(fs.SLICES, fs.VIRTUAL_PLACE):
         _virtual_slices(pool, place, gpu, faults)
@@ -193,6 +197,62 @@ def _profile(gpu: GpuType, name: str, location: Location, faults: Faults) -> Mig
             hint="take the slices away, or name a GPU type with MIG, e.g. A100-80GB",
         )
     return None
+
+
+def _shared_suits_pool(pool: Section, found: ParsedValue[str], slices: int, faults: Faults) -> None:
+    """Report shared GPUs on an engine that has none, and GPUs that are shared in two ways."""
+    if pool.found(fs.KUBERNETES_PLACE) is None:
+        faults.add(
+            FaultCode.WRONG_ENGINE,
+            found.location,
+            f"pool {pool.name} has {found.value}, and only pods on Kubernetes share GPUs by replicas",
+            expected="MIG profiles, or whole GPUs",
+            hint="take it away",
+        )
+    elif slices > 1:
+        faults.add(
+            FaultCode.SLICES_DO_NOT_FIT,
+            found.location,
+            f"pool {pool.name} has {found.value} beside other slices, and a GPU is shared in one way only",
+            expected="one of them",
+            hint="make a pool for each",
+        )
+
+
+def _classes_suit_slices(pool: Section, faults: Faults) -> None:
+    """Check that claims name a DeviceClass for each slice, or one for whole GPUs."""
+    place = pool.get(fs.KUBERNETES_PLACE)
+    if place is None or not pool.valid(fs.SLICES) or not place.valid(fs.DEVICE_CLASSES):
+        return
+    slices = [s for s in _slices(pool) if s is not None]
+    whole, classes = place.found(fs.DEVICE_CLASS), place.found(fs.DEVICE_CLASSES)
+    wrong = whole if slices else classes
+    if wrong is not None and slices:
+        hint = ", ".join(f"{s}: mig-{s.replace('.', '-')}.nvidia.com" for s in slices)
+        faults.add(
+            FaultCode.SLICES_DISAGREE,
+            wrong.location,
+            f"pool {pool.name} has slices, and device_class is for whole GPUs",
+            expected="a DeviceClass for each slice",
+            hint=f"write  device_classes: {{ {hint} }}",
+        )
+    elif wrong is not None:
+        faults.add(
+            FaultCode.SLICES_DISAGREE,
+            wrong.location,
+            f"pool {pool.name} has no slices, and device_classes is for slices",
+            expected="device_class",
+            hint="write  device_class: gpu.nvidia.com",
+        )
+    elif classes is not None and set(classes.value) != set(slices):
+        faults.add(
+            FaultCode.SLICES_DISAGREE,
+            classes.location,
+            f"pool {pool.name} lists the slices {listed(sorted(slices))}, but device_classes has "
+            f"{listed(sorted(classes.value)) or 'none'}",
+            expected="the same slices in slices and in kubernetes.device_classes",
+            hint="name a DeviceClass for each of them",
+        )
 
 
 def _virtual_slices(pool: Section, place: Section, gpu: GpuType, faults: Faults) -> None:
@@ -242,10 +302,20 @@ _MAX_COMPARED: Final = 200
 """Maximum number of pools per cluster for pairwise comparison; equal claims are found for any number."""
 
 
-def resource_of(place: Section | None, gpu: GpuType | None) -> str:
-    """Return the Kubernetes resource name of a pool's GPUs: from the file, or the GPU vendor's default."""
+def resource_of(pool: Section, gpu: GpuType | None) -> str:
+    """Return the Kubernetes resource name of a pool's GPUs: from the file, or the default."""
+    place = pool.get(fs.KUBERNETES_PLACE)
     named = place.get(fs.GPU_RESOURCE) if place else None
-    return named or RESOURCES[gpu.vendor if gpu else Vendor.NVIDIA]
+    device_class = place.get(fs.DEVICE_CLASS) if place else None
+    return named or default_resource(gpu, device_class, [s for s in _slices(pool) if s])
+
+
+def default_resource(gpu: GpuType | None, device_class: str | None, slices: Sequence[str]) -> str:
+    """Return the resource name of GPUs that name none: by class, by vendor, or that of shared ones."""
+    if device_class is not None:
+        return class_resource(device_class)
+    shared = ".shared" if any(replicas_of(s) for s in slices) else ""
+    return RESOURCES[gpu.vendor if gpu else Vendor.NVIDIA] + shared
 
 
 def _pools_differ(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
@@ -315,7 +385,7 @@ def _kubernetes_pools_differ(
         if place is None:
             continue
         labels = frozenset((key, found.value) for key, found in (place.get(fs.NODE_LABELS) or {}).items())
-        resource = resource_of(place, gpu_types.get(pool.get(fs.GPU) or ""))
+        resource = resource_of(pool, gpu_types.get(pool.get(fs.GPU) or ""))
         claims.append((pool, labels, resource))
         for slice_ in _slices(pool):
             other = by_claim.setdefault((labels, resource, slice_), pool)

@@ -160,6 +160,7 @@ async def _job_values(
         "task_states": task_badges(tasks.counts, JobState) if tasks else [],
         "drawing": draw_timeline(job, now),
         "attempts": list(zip(job.attempts, waiting_times(job), strict=True)),
+        "replicas": views.listed_replicas(job),
         "happened": views.timeline(job),
         "use": await _use(site, caches, window, job, row),
         "use_text": use_text,

@@ -15,13 +15,15 @@ from fairway.ledger.jobs.store import MAX_SORTED, SEARCHED
 from fairway.ledger.records.jobs import JobRow
 from fairway.model.access import JobPermission, Role
 from fairway.model.condition import ConditionType
+from fairway.model.fleet import EngineKind
 from fairway.model.job import OPEN_JOBS, JobId, JobState, parse_job_id
+from fairway.model.workload_kinds import WORKLOAD_KINDS
 from fairway.services.jobs import explain_jobs
 from fairway.services.rights import Person, person_of
 from fairway.views.cost_records import csv_text
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import bulk_page, job_page, submit_page
-from fairway.web.pages.jobs.query import AGES, STATE_WORDS, STATES, JobQuery
+from fairway.web.pages.jobs.query import AGES, SERVICES, STATE_WORDS, STATES, JobQuery
 from fairway.web.pages.jobs.rows import COLUMNS, JobListRow, job_record, job_row
 from fairway.web.render import HEADERS, is_part
 from fairway.web.sessions import PAGE, REPORT_PAGE
@@ -39,6 +41,11 @@ TABS: Final = (
     ("ended", "Ended"),
     ("wrong", "Failed"),
 )
+KINDS: Final = (
+    (SERVICES, "any service"),
+    *((kind.kind, kind.kind) for kind in WORKLOAD_KINDS if kind.group != "batch"),
+)
+"""The kinds to choose from; batch Jobs have none."""
 
 
 class _Page(NamedTuple):
@@ -81,6 +88,7 @@ def add_job_pages(site: PageContext) -> None:
                 "fleet": fleet,
                 "states": [(name, STATE_WORDS[name]) for name in STATES],
                 "ages": AGES,
+                "kinds": KINDS if any(c.engine is EngineKind.KUBERNETES for c in fleet.clusters) else (),
                 "mine": str(person.user),
                 "my_teams": sorted(person.teams),
                 "may_submit": caller.role.may(Role.MEMBER),

@@ -14,6 +14,7 @@ from fairway.api.auth import caller_of
 from fairway.api.problems import as_api_error
 from fairway.ledger.records.jobs import JobDetail
 from fairway.model.job import format_job_id
+from fairway.model.text import clean
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import RequestError
 from fairway.services.job_references import find_job
@@ -105,7 +106,7 @@ def add_log_pages(site: PageContext) -> None:
         nodes = next((a.attempt.nodes for a in found.attempts if a.number == chosen), ())
         values = {
             "job": convert.job(found.row),
-            "attempts": [a.number for a in found.attempts],
+            "attempts": [(a.number, clean(a.attempt.replica) or a.number) for a in found.attempts],
             "attempt": chosen,
             "node": node,
             "nodes": list(enumerate(nodes)),

@@ -49,7 +49,13 @@ NEWEST_FIRST: Final = JobSort()
 _DESCENDING: Final = frozenset({JobSortKey.SUBMITTED, JobSortKey.GPUS, JobSortKey.TIME, JobSortKey.ENDED})
 """Columns whose largest values come first when somebody first sorts by them."""
 
-_NAMES: Final = ("q", "state", "team", "user", "pool", "cluster", "priority", "age", "array", "mine", "sort")
+SERVICES: Final = "services"
+"""The choice of every kind that is a service."""
+
+_NAMES: Final = (
+    *("q", "state", "team", "user", "pool", "cluster", "priority", "kind", "age", "array", "mine"),
+    "sort",
+)
 _FILTERS: Final = _NAMES[:-1]
 
 
@@ -73,6 +79,8 @@ class JobQuery:
     pool: str = ""
     cluster: str = ""
     priority: str = ""
+    kind: str = ""
+    """A kind of workload on Kubernetes, or SERVICES."""
     age: str = ""
     array: str = ""
     mine: str = ""
@@ -132,6 +140,8 @@ class JobQuery:
             submitted_after=now - AGES[self.age][1] if self.age else None,
             teams=tuple(sorted(teams)) if self.mine else None,
             priority=self.priority or None,
+            kind=self.kind if self.kind and self.kind != SERVICES else None,
+            service=True if self.kind == SERVICES else None,
             once_an_array=not self.array,
         )
 
@@ -147,6 +157,7 @@ class JobQuery:
             "age": AGES[self.age][0] if self.age else "",
             "array": f"tasks of {self.array}",
             "mine": "my teams",
+            "kind": "services" if self.kind == SERVICES else f"kind {self.kind}",
             "state": STATE_WORDS.get(self.state, self.state),
         }
         return [

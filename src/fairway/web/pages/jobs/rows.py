@@ -137,11 +137,13 @@ def job_record(job: wire.Job) -> Record:
     return {
         "id": job.id,
         "name": name_text(job),
+        "kind": job.kind,
         "state": job.state.value,
         "code": job.code,
         "reason": clean(job.reason),
         "gpus": job.devices,
         "nodes": job.nodes,
+        "replicas": "" if job.replicas is None else job.replicas,
         "slice": job.slice or "",
         "pool": job.pool or "",
         "cluster": job.cluster,

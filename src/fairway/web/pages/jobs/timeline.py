@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from fairway.model.job import OPEN_JOBS, Ending, JobState
+from fairway.model.text import count
 from fairway.web.format import duration
 from fairway.wire import jobs as wire
 
@@ -82,6 +84,8 @@ class TimelineDrawing:
 
 def draw_timeline(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
     """Compute the drawing. Returns None if there is nothing to draw: the job ended before it ran."""
+    if job.replicas is not None:
+        return _draw_replicas(job, now)
     attempts = job.attempts[-MAX_DRAWN:]
     left_out = len(job.attempts) - len(attempts)
     start = attempts[0].started_at if left_out else min([job.submitted_at, *(a.started_at for a in attempts)])
@@ -110,6 +114,70 @@ def draw_timeline(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
         left_out,
         time_ticks(start, end),
     )
+
+
+def _draw_replicas(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
+    """Compute the drawing of a job whose replicas run at once: when any ran, and what they held together."""
+    newest = sorted(job.attempts, key=lambda a: a.number)[-MAX_DRAWN:]
+    left_out = job.attempt_count - len(newest)
+    # Of one with earlier replicas, from where the drawn ones are complete: some of them may run since long.
+    starts = [a.started_at for a in newest]
+    start = min(starts) if left_out else min([job.submitted_at, *starts])
+    end = (
+        now if job.state in OPEN_JOBS else max([job.ended_at or start, *(a.ended_at or now for a in newest)])
+    )
+    if end <= start:
+        return None
+    scale = _Scale(start, end)
+    steps = _held_steps(job.attempts, start, end)
+    max_devices = max([1, job.gpus * job.nodes, *(devices for _, _, devices, _ in steps)])
+    segments: list[TimelineSegment] = []
+    for kind, begin, until in _busy_spans(steps):
+        segments += scale.idle(begin, until, kind) if kind == "waits" else [scale.busy(begin, until)]
+    return TimelineDrawing(
+        start,
+        end,
+        tuple(segments),
+        tuple(scale.step(*step, max_devices) for step in steps if step[2]),
+        max_devices,
+        "; ".join(s.title for s in segments[-20:]) or "nothing yet",
+        left_out,
+        time_ticks(start, end),
+    )
+
+
+def _held_steps(
+    attempts: Sequence[wire.Attempt], start: datetime, end: datetime
+) -> list[tuple[datetime, datetime, int, int]]:
+    """Return the spans between which nothing starts or ends, each with the devices and replicas in it."""
+    changes: dict[datetime, tuple[int, int]] = {start: (0, 0), end: (0, 0)}
+    for a in attempts:
+        begin, until = max(a.started_at, start), min(a.ended_at or end, end)
+        if begin < until:
+            for moment, sign in ((begin, 1), (until, -1)):
+                devices, replicas = changes.get(moment, (0, 0))
+                changes[moment] = (devices + sign * a.devices, replicas + sign)
+    moments = sorted(changes)
+    steps: list[tuple[datetime, datetime, int, int]] = []
+    devices = replicas = 0
+    for begin, until in pairwise(moments):
+        devices, replicas = devices + changes[begin][0], replicas + changes[begin][1]
+        steps.append((begin, until, devices, replicas))
+    return steps
+
+
+def _busy_spans(
+    steps: Sequence[tuple[datetime, datetime, int, int]],
+) -> list[tuple[str, datetime, datetime]]:
+    """Return when at least one replica ran, and when none did."""
+    spans: list[tuple[str, datetime, datetime]] = []
+    for begin, until, _, replicas in steps:
+        kind = "runs" if replicas else "waits"
+        if spans and spans[-1][0] == kind:
+            spans[-1] = (kind, spans[-1][1], until)
+        else:
+            spans.append((kind, begin, until))
+    return spans
 
 
 def time_ticks(start: datetime, end: datetime) -> tuple[TimeTick, ...]:
@@ -144,6 +212,17 @@ class _Scale:
         state = "waiting to retry" if kind == "back-off" else "waiting"
         title = f"{state} for {duration(end - start)}"
         return [TimelineSegment(kind, at, max(to - at, _MIN_WIDTH), "", title)]
+
+    def busy(self, start: datetime, end: datetime) -> TimelineSegment:
+        at, to = self.at(start), self.at(end)
+        title = f"replicas ran for {duration(end - start)}"
+        return TimelineSegment("runs", at, max(to - at, _MIN_WIDTH), "", title)
+
+    def step(self, start: datetime, end: datetime, devices: int, replicas: int, most: int) -> HeldSpan:
+        at, to = self.at(start), self.at(end)
+        height = round(_HEIGHT * devices / most, 1)
+        title = f"{devices} held by {count(replicas, 'replica')} for {duration(end - start)}"
+        return HeldSpan(at, max(to - at, _MIN_WIDTH), _HEIGHT - height, height, title)
 
     def run(self, attempt: wire.Attempt, now: datetime) -> TimelineSegment:
         end = attempt.ended_at or now

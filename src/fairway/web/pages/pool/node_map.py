@@ -269,7 +269,8 @@ def _blocks(devices: DeviceRow, holders: Sequence[Holder], colours: MapColours) 
             here,
             label=name[: _NARROW_LETTERS if narrow else None],
             title=f"{holder.name} ({job_id}): {holder.user or 'unknown user'}, {holder.team or 'no team'},"
-            f" {holder.devices} in all on {count(len(holder.nodes), 'node')}{'; on loan' if on_loan else ''}",
+            f" {holder.devices} in all on {count(len(set(holder.nodes)), 'node')}"
+            f"{'; on loan' if on_loan else ''}",
             link=f"/jobs/{job_id}",
             colour=colours.colour(holder),
             name=name,

@@ -33,7 +33,7 @@ class Cluster:
         self.queued = True
         self.patches: list[dict[str, Any]] = []
 
-    async def get(self, path: str, resource: str, kind: type[Any]) -> Any:
+    async def get(self, path: str, resource: str, kind: type[Any], accept: str = "") -> Any:
         if not path.endswith("/train"):
             return None
         body = {
@@ -55,7 +55,11 @@ class Cluster:
             at = self.admitted.strftime("%Y-%m-%dT%H:%M:%SZ")
             status["admission"] = {"clusterQueue": "ml"}
             status["conditions"] = [{"type": "QuotaReserved", "status": "True", "lastTransitionTime": at}]
-        meta = {"name": "job-train", "namespace": "ml", "uid": "w1", "annotations": dict(self.marks)}
+        owner = {"kind": "Job", "name": "train", "uid": "u1", "controller": True}
+        meta: dict[str, Any] = {
+            "name": "job-train", "namespace": "ml", "uid": "w1", "ownerReferences": [owner],
+        }  # fmt: skip
+        meta["annotations"] = dict(self.marks)
         body = {"metadata": meta, "spec": {"active": self.active}, "status": status}
         return [msgspec.convert(body, WorkloadObject, strict=False)]
 

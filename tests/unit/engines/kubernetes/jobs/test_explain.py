@@ -33,11 +33,13 @@ class FakeRequests:
         self._objects = objects
         self._refused = refused
 
-    async def get(self, path: str, resource: str, type_: Any) -> Any:
+    async def get(self, path: str, resource: str, type_: Any, accept: str = "") -> Any:
         found = self._objects.get(path)
         return None if found is None else msgspec.convert(found, type_)
 
-    async def list_all(self, path: str, resource: str, params: Any = None, type_: Any = dict) -> list[Any]:
+    async def list_all(
+        self, path: str, resource: str, params: Any = None, type_: Any = dict, accept: str = ""
+    ) -> list[Any]:
         if path in self._refused:
             raise Refused("Forbidden", f"may not list {resource}", "")
         return [msgspec.convert(item, type_) for item in self._objects.get(path, [])]
@@ -138,7 +140,7 @@ def queued(name: str, gpus: int, message: str = "", created: str = "2026-11-17T1
     limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
     pod_set = {"count": 1, "template": {"spec": {"containers": [{"resources": limits}]}}}
     owner = {"kind": "Job", "name": name, "uid": "u1" if name == "train" else name, "controller": True}
-    meta = {"name": name, "creationTimestamp": created, "ownerReferences": [owner]}
+    meta = {"name": name, "uid": f"w-{name}", "creationTimestamp": created, "ownerReferences": [owner]}
     conditions = own["status"]["conditions"] if message else []
     return {
         "metadata": {**own["metadata"], **meta},
@@ -166,15 +168,6 @@ async def test_a_job_that_kueue_never_tried_waits_as_its_like_or_behind_others(
     }
     facts = await found(objects)
     assert (facts.code, facts.same_as, facts.ahead) == (code, same_as, ahead)
-
-
-async def test_a_child_of_a_jobset_waits_for_its_owner() -> None:
-    owner = {"kind": "JobSet", "name": "gang", "uid": "s1", "controller": True}
-    facts = await found({JOB: job(suspend=True, metadata={"labels": {}, "ownerReferences": [owner]})})
-    assert (facts.code, facts.findings[0].text) == (
-        "OwnerHoldsIt",
-        "JobSet/gang created this job and starts it",
-    )
 
 
 async def test_a_job_without_a_queue_is_in_none() -> None:
@@ -206,3 +199,100 @@ async def test_more_than_any_node_has_never_starts_though_kueue_speaks_of_room(a
         "/api/v1/nodes": [node],
     }
     assert (await found(objects)).code == code
+
+
+# other kinds
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/nlp/deployments/chat"
+WORKLOADS = f"{KUEUE}/namespaces/nlp/workloads"
+PODS = "/api/v1/namespaces/nlp/pods"
+APPS = {"/apis/apps/v1": {"resources": [
+    {"name": "deployments", "kind": "Deployment", "namespaced": True},
+    {"name": "replicasets", "kind": "ReplicaSet", "namespaced": True},
+]}, "/api/v1": {"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]}}  # fmt: skip
+OLD = "2026-11-17T12:00:00Z"
+
+
+def owned(kind: str, name: str, owner: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "nlp", "uid": f"uid-{name}", "creationTimestamp": OLD}
+    return {
+        "metadata": {**meta, "ownerReferences": [owner] if owner else [], **more.pop("metadata", {})},
+        **more,
+    }
+
+
+def to(api_version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+
+
+def replica(**spec: Any) -> dict[str, Any]:
+    """A pod of the Deployment `chat` that Kueue holds back."""
+    gate = [{"name": "kueue.x-k8s.io/admission"}]
+    limits = {"requests": {"nvidia.com/gpu": "2"}}
+    body = {"schedulingGates": gate, "containers": [{"name": "m", "resources": limits}], **spec}
+    return owned(
+        "Pod", "chat-1-a", to("apps/v1", "ReplicaSet", "chat-1"), spec=body, status={"phase": "Pending"}
+    )
+
+
+def of_replica(*conditions: dict[str, Any]) -> dict[str, Any]:
+    limits = {"limits": {"nvidia.com/gpu": "2"}}
+    pod_set = {"count": 1, "template": {"spec": {"containers": [{"name": "m", "resources": limits}]}}}
+    return owned(
+        "Workload", "w", to("v1", "Pod", "chat-1-a"), metadata={"uid": "w1"},
+        spec={"active": True, "queueName": "main", "podSets": [pod_set]},
+        status={"conditions": list(conditions)},
+    )  # fmt: skip
+
+
+async def why_chat(objects: dict[str, Any]) -> WaitFacts:
+    served = {
+        **APPS,
+        DEPLOYMENT: owned("Deployment", "chat", spec={"replicas": 1}),
+        "/apis/apps/v1/namespaces/nlp/replicasets/chat-1": owned(
+            "ReplicaSet", "chat-1", to("apps/v1", "Deployment", "chat")
+        ),
+        "/api/v1/namespaces/nlp/pods/chat-1-a": replica(),
+        **objects,
+    }
+    requests = cast("KubeRequests", FakeRequests(served))
+    fleet = Fleet("f", "USD", (), ())
+    facts = await explain(requests, EngineId("nlp/deployment/chat/uid-chat"), fleet, ClusterName("k8s"), ())
+    assert facts is not None
+    return facts
+
+
+async def test_a_replica_waits_for_what_kueue_says_of_it() -> None:
+    message = "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
+    waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    facts = await why_chat({PODS: [replica()], WORKLOADS: [of_replica(waits)]})
+    assert (facts.code, facts.reason) == ("QuotaInUse", message)
+
+
+async def test_a_workload_on_which_kueue_does_not_decide_is_a_finding() -> None:
+    facts = await why_chat({PODS: [replica()], WORKLOADS: [of_replica()]})
+    assert facts.code == "NotConsidered"
+    assert (
+        "Workload w, which Kueue has neither admitted nor refused since 2026-11-17" in facts.findings[0].text
+    )
+    assert len(facts.findings) == 1
+    (gang,) = [of_replica()]
+    gang["metadata"]["ownerReferences"] = [to("apps/v1", "Deployment", "chat")]
+    facts = await why_chat({PODS: [], WORKLOADS: [gang]})
+    assert "IgnoreUndeclared" in facts.findings[1].text
+
+
+async def test_a_pod_that_kueue_holds_back_without_a_workload_is_a_finding() -> None:
+    facts = await why_chat({PODS: [replica()], WORKLOADS: []})
+    assert facts.code == "NotConsidered"
+    assert "pod chat-1-a, which has no Workload" in facts.findings[0].text
+
+
+async def test_pods_that_are_refused_to_a_controller_of_the_workload() -> None:
+    """The ReplicaSet has the event, not the Deployment; that of another workload is not told."""
+    involved = {**to("apps/v1", "ReplicaSet", "chat-1")}
+    other = {**to("apps/v1", "ReplicaSet", "other"), "uid": "elsewhere"}
+    events = [{**refused(QUOTA.format("fairway-ceiling"))[0], "involvedObject": involved}]
+    events += [{**refused("no")[0], "involvedObject": other, "lastTimestamp": "2026-11-17T13:00:00Z"}]
+    facts = await why_chat({PODS: [], WORKLOADS: [], "/api/v1/namespaces/nlp/events": events})
+    assert facts.code == "TeamAtCeiling"

@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.kubernetes.jobs.join import (
-    ObservedJob,
-    ObservedPod,
-    SupplyLookup,
-    count_forgotten_attempts,
-    group_by_attempt,
-    join,
-)
+from fairway.engines.kubernetes.jobs.attempts import count_forgotten_attempts, group_by_attempt
+from fairway.engines.kubernetes.jobs.join import SupplyLookup, join
 from fairway.engines.kubernetes.jobs.objects import (
     JobObject,
     JobPodObject,
@@ -26,8 +20,9 @@ from fairway.engines.kubernetes.jobs.objects import (
     job_transform,
     keep_start,
     pod_transform,
-    workload_facts,
+    workload_transform,
 )
+from fairway.engines.kubernetes.jobs.observed import ObservedJob, ObservedPod
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS
 from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
 from fairway.model.job import AttemptEnd, Ending, JobState, SeenJob
@@ -84,7 +79,7 @@ def a_pod(
     meta: dict[str, Any] = {
         "name": name, "uid": f"uid-{name}", "namespace": "research", "creationTimestamp": at(created),
         "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
-        "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1"}],
+        "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1", "controller": True}],
     }  # fmt: skip
     if told is not None:
         meta |= {"deletionTimestamp": at(told + 30), "deletionGracePeriodSeconds": 30}
@@ -107,7 +102,7 @@ def a_workload(
         "metadata": {
             "name": "w", "namespace": "research", "uid": "w",
             "annotations": {DEACTIVATED_FOR: "another"} if put_back else {},
-            "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1"}],
+            "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1", "controller": True}],
         },
         "spec": {"active": active},
         "status": {
@@ -115,7 +110,7 @@ def a_workload(
             "schedulingStats": {"evictions": [{"reason": "Preempted", "count": evictions}]},
         },
     }  # fmt: skip
-    return workload_facts(decoded(written, WorkloadObject))
+    return workload_transform(FLEET.pools)(decoded(written, WorkloadObject))
 
 
 def decoded(written: Any, type_: Any) -> Any:
@@ -131,7 +126,10 @@ def ended(type_: str, when: float, reason: str = "", **more: Any) -> dict[str, A
 
 
 def seen(job: Any, *pods: ObservedPod, workload: Any = None, **more: Any) -> SeenJob:
-    return join(ObservedJob("research", "train", job, workload=workload, pods=pods, **more), PLACES)
+    workloads = (workload,) if workload else ()
+    flavors = workload.flavors if workload else ()
+    observed = ObservedJob("research", "train", job, workloads=workloads, pods=pods, flavors=flavors, **more)
+    return join(observed, PLACES)
 
 
 def test_waiting_says_why() -> None:
@@ -365,7 +363,7 @@ def test_cancelled_while_it_runs_and_while_it_waits() -> None:
 
 def test_what_nobody_tells_of_any_more_is_counted() -> None:
     def earlier(job: Any, *pods: ObservedPod, evictions: int) -> int:
-        known = ObservedJob("research", "train", job, workload=a_workload(evictions=evictions), pods=pods)
+        known = ObservedJob("research", "train", job, workloads=(a_workload(evictions=evictions),), pods=pods)
         return count_forgotten_attempts(known).forgotten_attempts
 
     assert earlier(a_job(), a_pod(), evictions=0) == 0
@@ -380,7 +378,7 @@ def test_how_an_attempt_ended_of_which_no_pods_are_left() -> None:
     gone = condition("Evicted", when=40, reason="NodeFailures", message="no replacement for node-a")
     workload = a_workload(gone, evictions=1)
     known = ObservedJob(
-        "research", "train", a_job(suspend=True), workload=workload, evictions=(workload.evicted,)
+        "research", "train", a_job(suspend=True), workloads=(workload,), evictions=(workload.evicted,)
     )
     job = join(count_forgotten_attempts(known), PLACES)
     assert (job.earlier_attempts, job.attempts) == (1, ())

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
+from fairway.engines.kubernetes.jobs.manifest import claim_template, job_manifest, preview
 from fairway.engines.port import Refused
-from fairway.model.fleet import Cluster, Folders
+from fairway.model.fleet import Cluster, Fleet, Folders, KubernetesPlace
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, Tolerates, engine_name, format_job_id
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
@@ -228,3 +228,53 @@ def test_a_script_runs_by_its_own_first_line(tmp_path: Path) -> None:
     assert run(job, tmp_path) == "$HOME $(x) $$ 2 False\n"
     plain = made(replace(SPEC, command=(), script="#!/bin/bash\n[[ 1 == 1 ]] && echo yes"))
     assert run(plain, tmp_path) == "yes\n"
+
+
+def claimed() -> Fleet:
+    """The family's fleet with a100 by a DeviceClass, and the slices by one each."""
+    pools = []
+    for pool in FLEET.pools:
+        place = pool.place
+        assert isinstance(place, KubernetesPlace)
+        if pool.slices:
+            by_slice = {s: f"{s.replace('.', '-')}.example.com" for s in pool.slices}
+            pools.append(replace(pool, place=replace(place, slice_classes=by_slice)))
+        else:
+            named = replace(place, device_class="gpu.example.com", resource="gpu.example.com/gpu")
+            pools.append(replace(pool, place=named))
+    return replace(FLEET, pools=tuple(pools))
+
+
+def test_a_job_on_a_pool_with_a_device_class_claims_its_gpus() -> None:
+    job = job_manifest(order(), claimed(), CLUSTER)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["resourceClaims"] == [
+        {"name": "gpus", "resourceClaimTemplateName": "fairway-4-gpu.example.com"}
+    ]
+    assert container(job)["resources"] == {"requests": {}, "limits": {}, "claims": [{"name": "gpus"}]}
+    template = claim_template(order(), claimed())
+    assert template is not None
+    assert template["metadata"] == {
+        "name": "fairway-4-gpu.example.com",
+        "namespace": "research",
+        "labels": {"app.kubernetes.io/managed-by": "fairway"},
+    }
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 4
+    }  # fmt: skip
+
+
+def test_all_else_of_a_job_is_the_same_with_claims() -> None:
+    plain, by_claim = made(), job_manifest(order(), claimed(), CLUSTER)
+    del by_claim["spec"]["template"]["spec"]["resourceClaims"]
+    container(by_claim)["resources"] = container(plain)["resources"]
+    assert by_claim == plain
+    assert claim_template(order(), FLEET) is None
+
+
+def test_a_preview_shows_the_template_of_a_jobs_claims() -> None:
+    template = claim_template(order(), claimed())
+    assert template is not None
+    job = job_manifest(order(), claimed(), CLUSTER)
+    assert list(yaml.safe_load_all(preview(template, job))) == [template, job]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairway.engines.kubernetes.policy.admission_policies import AdmissionFacts
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value
@@ -58,8 +59,8 @@ SETTINGS = {
     "kueue.configuration": "read",
     "kueue.version": "v0.19.2",
     "kueue.fairSharing.preemptionStrategies": "LessThanOrEqualToFinalShare, LessThanInitialShare",
-    "kueue.resources.quotaCheckStrategy": "IgnoreUndeclared",
-    "kueue.integrations.frameworks": "batch/job",
+    "kueue.resources.quotaCheckStrategy": "excludeResourcePrefixes: cpu, memory",
+    "kueue.integrations.frameworks": "batch/job, pod, deployment, statefulset",
     "kueue.featureGates": "",
     "capacity.a100": "32",
     "capacity.mig/1g.10gb": "4",
@@ -69,6 +70,11 @@ SETTINGS = {
     "served.MutatingAdmissionPolicy": "yes",
     "served.MutatingAdmissionPolicyBinding": "yes",
 }
+
+
+JOBS_ONLY = {"kueue.integrations.frameworks": "batch/job"}
+"""The settings of a Kueue that queues no pods but those of Jobs."""
+FACTS = AdmissionFacts(("nvidia.com/gpu",), ("low",), "normal", assigns_queues=True)
 
 
 def fleet(teams: str = FAMILY) -> Fleet:

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.policy.admission_policies import validating_policies
+from fairway.engines.kubernetes.policy.admission_policies import workload_policy
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
+from fairway.engines.kubernetes.policy.pod_policies import pod_policies
 from fairway.engines.kubernetes.policy.read import found_object, without_interventions
 from fairway.policy.objects import ObjectKey
+from tests.unit.engines.kubernetes.policy.fleets import FACTS
 
 names = st.from_regex(r"[a-z]([a-z0-9.-]{0,10}[a-z0-9])?", fullmatch=True)
 resources = st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu"])
@@ -47,7 +49,7 @@ def test_a_queue_comes_back_as_it_was(
 
 
 def test_an_admission_policy_comes_back_as_it_was() -> None:
-    for _, policy, binding in validating_policies(["nvidia.com/gpu"], ["low"], "normal", assigns_queues=True):
+    for _, policy, binding in (workload_policy(FACTS), *pod_policies(FACTS)):
         assert unflatten(flatten(kinds.ADMISSION_POLICY, {"spec": policy})) == {"spec": policy}
         assert unflatten(flatten(kinds.ADMISSION_BINDING, {"spec": binding})) == {"spec": binding}
 

@@ -28,3 +28,15 @@ def test_flavors_have_the_product_of_their_nodes_and_others_are_counted_once() -
     }
     # Nodes of several products say nothing of the flavor, but are counted by it.
     assert flavor_settings({"all": {}}, nodes) == {}
+
+
+def test_how_many_pods_share_a_gpu_is_known_where_all_nodes_agree() -> None:
+    def shared(name: str, kind: str, replicas: str) -> NodeObject:
+        found = node(name, kind, "NVIDIA-L40S", nvidia_com__gpu_shared="32")
+        found.metadata.labels["nvidia.com/gpu.replicas"] = replicas
+        return found
+
+    nodes = [shared("a", "x", "4"), shared("b", "x", "4"), shared("c", "y", "4"), shared("d", "y", "2")]
+    found = flavor_settings({"x": {"gpu-type": "x"}, "y": {"gpu-type": "y"}}, nodes)
+    assert {k: v for k, v in found.items() if "replicas" in k} == {"flavor-replicas/x": "4"}
+    assert flavor_settings({}, nodes[:2])["uncounted-replicas/NVIDIA-L40S"] == "4"

@@ -10,10 +10,10 @@ from fairway.engines.kubernetes.policy.fields import flatten
 from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.files import parse_fleet
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Fleet, KubernetesPlace
 from fairway.model.names import ClusterName
 from fairway.model.team import Grant, Supply
-from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey
+from fairway.policy.objects import FoundObject, FoundPolicy, GpuWorkload, ObjectKey
 from fairway.policy.plan import compute_changes
 from tests.unit.engines.kubernetes.policy.fleets import FAMILY, SETTINGS, applied, fleet, nothing
 
@@ -202,6 +202,20 @@ def test_what_quotas_count_otherwise_and_namespaces_outside_teams_are_named() ->
     assert any(text.startswith("Namespace default: ") for text in said)
 
 
+def test_workloads_that_no_queue_counts_are_named_by_what_people_created() -> None:
+    found = replace(
+        SHARED_QUEUE,
+        workloads=(
+            GpuWorkload("StatefulSet", "lab", "v1-0", 2, 4, "2026-11-17T11:52:00Z", ("Notebook", "v1")),
+            GpuWorkload("Deployment", "lab", "chat", 1, 2, "2026-11-17T11:53:00Z"),
+        ),
+    )
+    remarks = import_policy(parse_fleet(ALONE, "f"), found).remarks
+    (said,) = [r.text for r in remarks if r.about == "Namespace lab" and "no queue counts" in r.text]
+    assert "Notebook lab/v1 (4 GPUs since 2026-11-17 11:52), Deployment lab/chat (2 GPUs since" in said
+    assert said.startswith("is no team here")
+
+
 def test_a_cluster_without_kueue_has_pools_of_its_nodes_and_teams_of_its_quotas() -> None:
     hard: dict[str, object] = {"spec": {"hard": {"requests.nvidia.com/gpu": "16"}}}
     quota = (kinds.RESOURCE_QUOTA, "vision/gpus", hard)
@@ -213,3 +227,47 @@ def test_a_cluster_without_kueue_has_pools_of_its_nodes_and_teams_of_its_quotas(
     engine = KubernetesEngine(read.fleet.clusters[0], read.fleet.pools)
     wanted = engine.translate(read.fleet, found)
     assert (wanted.objects, [n.code for n in wanted.notices]) == ((), ["NoKueue"])
+
+
+def _counting(resource: str, **settings: str) -> FoundPolicy:
+    """A queue of 8 of a resource on H100s."""
+    resources = [{"name": resource, "nominalQuota": "8"}]
+    groups = [{"coveredResources": [resource], "flavors": [{"name": "h100", "resources": resources}]}]
+    flavor: dict[str, object] = {"spec": {"nodeLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}}}
+    found = _found(
+        (kinds.FLAVOR, "h100", flavor), (kinds.CLUSTER_QUEUE, "cq", {"spec": {"resourceGroups": groups}})
+    )
+    return replace(found, settings={**found.settings, **settings})
+
+
+def test_queues_of_shared_gpus_become_a_pool_of_replicas() -> None:
+    known = _counting("nvidia.com/gpu.shared", **{"flavor-replicas/h100": "4"})
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), known)
+    (pool,) = read.fleet.pools
+    assert pool.slices == ("shared-4",)
+    assert [(str(g.supply), g.guarantee) for t in read.fleet.teams for g in t.grants] == [
+        ("h100/shared-4", 8)
+    ]
+    unknown = import_policy(parse_fleet(ALONE, "fleet.yaml"), _counting("nvidia.com/gpu.shared"))
+    assert any("is a guess" in r.text and "share a GPU" in r.text for r in unknown.remarks)
+    not_renamed = _counting("nvidia.com/gpu", **{"flavor-replicas/h100": "10"})
+    (pool,) = import_policy(parse_fleet(ALONE, "fleet.yaml"), not_renamed).fleet.pools
+    assert (pool.slices, pool.place.resource) == (("shared-10",), "nvidia.com/gpu")  # type: ignore[union-attr]
+
+
+def test_queues_of_claims_become_a_pool_of_their_class() -> None:
+    mapped = {"kueue.resources.deviceClassMappings": '{"gpu.nvidia.com": "whole-gpus", "nic.x": "nics"}'}
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), _counting("whole-gpus", **mapped))
+    (pool,) = read.fleet.pools
+    place = pool.place
+    assert isinstance(place, KubernetesPlace)
+    assert (place.device_class, place.resource) == ("gpu.nvidia.com", "whole-gpus")
+    assert [(str(g.supply), g.guarantee) for t in read.fleet.teams for g in t.grants] == [("h100", 8)]
+    assert not import_policy(parse_fleet(ALONE, "fleet.yaml"), _counting("nics", **mapped)).fleet.pools
+
+
+def test_shared_gpus_that_no_queue_counts_become_a_pool_of_replicas() -> None:
+    found = FoundPolicy("v1.36.3", (), {"uncounted-replicas/NVIDIA-L40S": "4"})
+    products = {"NVIDIA-L40S": ["nvidia.com/gpu.shared"]}
+    (pool,) = import_policy(parse_fleet(ALONE, "fleet.yaml"), found, products).fleet.pools
+    assert (str(pool.name), pool.slices) == ("l40s-shared", ("shared-4",))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.policy.intervention.intervene import _shared_devices
+from fairway.engines.kubernetes.policy.intervention.intervene import _shared_devices, unplaced_pod_sets
 from fairway.engines.kubernetes.policy.intervention.preemption import select_victims
 from fairway.engines.kubernetes.policy.intervention.snapshot import JobPod, Snapshot, take_snapshot
 from fairway.engines.kubernetes.policy.intervention.starvation import MAX_HELP_SECONDS, Starvation
@@ -90,8 +90,10 @@ class Cluster:
         self.workloads.append(body)
         for node in nodes:
             spec = {"nodeName": node, "containers": [{"resources": {"requests": {GPU: str(gpus)}}}]}
-            labels = {"batch.kubernetes.io/job-name": name}
-            self.pods.append({"metadata": {"name": name, "namespace": team, "labels": labels}, "spec": spec})
+            marks = {"kueue.x-k8s.io/workload": f"job-{name}"}
+            self.pods.append(
+                {"metadata": {"name": name, "namespace": team, "annotations": marks}, "spec": spec}
+            )
         return name
 
     def stands(self, teams: str = TEAMS) -> Snapshot:
@@ -109,6 +111,32 @@ class Cluster:
         (waiting,) = snapshot.waiting
         made = select_victims(snapshot, waiting)
         return set() if made is None else {v.workload.metadata.uid for v in made[1]}
+
+
+def test_pods_without_gpus_do_not_count_among_those_that_wait() -> None:
+    """A Ray cluster has a head on CPUs, in a pod set of its own."""
+    here = Cluster(nodes=1)
+    here.job("product", "p", 8, "n0")
+    here.job("product", "q", 8, "elsewhere")
+    here.job("nlp", "ray", 8)
+    head = {"count": 1, "template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}}]}}}
+    here.workloads[-1]["spec"]["podSets"].insert(0, head)
+    assert here.victims() == {"p"}
+
+
+def test_workloads_from_before_ask_for_places() -> None:
+    here = Cluster()
+    here.job("nlp", "old", 8)
+    here.job("nlp", "together", 8, together="topology.fairway/rack")
+    here.workloads[0]["spec"]["podSets"].insert(0, {"count": 1})
+    numbered = {"podIndexLabel": "batch.kubernetes.io/job-completion-index"}
+    here.workloads[0]["spec"]["podSets"][1]["topologyRequest"] = numbered
+    old, together = as_type(here.workloads, list[Workload])
+    assert unplaced_pod_sets(old, fleet(TEAMS)) == [1]
+    assert unplaced_pod_sets(together, fleet(TEAMS)) == []
+    placed = {**numbered, "podSetSliceRequiredTopology": "kubernetes.io/hostname", "podSetSliceSize": 1}
+    here.workloads[0]["spec"]["podSets"][1]["topologyRequest"] = placed
+    assert unplaced_pod_sets(as_type(here.workloads, list[Workload])[0], fleet(TEAMS)) == []
 
 
 def test_the_cheapest_node_makes_room() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.policy.admission_policies import mutating_policy, validating_policies
+from fairway.engines.kubernetes.policy.admission_policies import workload_policy
 from fairway.engines.kubernetes.policy.fields import flatten
+from fairway.engines.kubernetes.policy.mutating_policies import queue_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.model.names import ClusterName
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey
-from tests.unit.engines.kubernetes.policy.fleets import applied, fields_of, fleet, nothing
+from tests.unit.engines.kubernetes.policy.fleets import FACTS, applied, fields_of, fleet, nothing
 
 CLOUD = ClusterName("cloud")
 TEAMS = """
@@ -114,16 +115,13 @@ def test_a_queue_made_by_hand_later_is_left_alone() -> None:
 
 
 def test_a_gpu_job_gets_its_teams_queue_whichever_it_names() -> None:
-    _, policy, _ = mutating_policy(["nvidia.com/gpu"], ["low"])
-    assign = policy["mutations"][0]["applyConfiguration"]["expression"]
+    _, policy, _ = queue_policy(FACTS)
+    assign = policy["mutations"][0]["jsonPatch"]["expression"]
     assert "!(variables.base in ['main', 'low'] && !(variables.queue in ['main', 'low']))" in assign
     assert "(variables.queue in ['main', 'low'] ? variables.queue : 'main')" in assign
 
 
 def test_jobs_of_a_cron_job_are_checked_and_updates_of_controllers_are_not() -> None:
-    policies = {
-        name: policy
-        for name, policy, _ in validating_policies(["nvidia.com/gpu"], [], "normal", assigns_queues=True)
-    }
-    (condition,) = policies["fairway-jobs"]["matchConditions"]
+    _, policy, _ = workload_policy(FACTS)
+    (condition,) = policy["matchConditions"]
     assert condition["expression"].startswith("request.operation == 'CREATE' || !(")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.kubernetes.policy.admission_policies import mutating_policy
-from fairway.engines.kubernetes.policy.advice import NAME_LABEL, SELECTOR, UNSELECTED
+from fairway.engines.kubernetes.policy.advice import GROUPS, MANAGES_ALL, NAME_LABEL, SELECTOR, UNSELECTED
 from fairway.engines.kubernetes.policy.fields import unflatten
 from fairway.engines.kubernetes.policy.import_ import import_policy
+from fairway.engines.kubernetes.policy.mutating_policies import queue_policy
 from fairway.engines.kubernetes.policy.translate import ROOT, translate
 from fairway.model.names import ClusterName
 from fairway.policy.objects import ObjectKey, Translation
 from fairway.policy.plan import compute_changes
-from tests.unit.engines.kubernetes.policy.fleets import applied, fields_of, fleet, nothing
+from tests.unit.engines.kubernetes.policy.fleets import FACTS, JOBS_ONLY, applied, fields_of, fleet, nothing
 
 if TYPE_CHECKING:
     from fairway.engines.port import Governs, Imports, Intervenes, Observes
@@ -102,9 +102,12 @@ def test_low_jobs_stand_outside_a_ceiling_that_is_never_felt() -> None:
 
 
 def test_a_ceiling_counts_pods_too_where_it_can(family: Translation) -> None:
-    quota = fields_of(family, "ResourceQuota", "product/fairway-ceiling")
+    of_jobs = translate(fleet(), CLOUD, nothing(**JOBS_ONLY))
+    quota = fields_of(of_jobs, "ResourceQuota", "product/fairway-ceiling")
     assert quota == {"spec.hard[requests.nvidia.com/gpu]": 16}
-    assert ObjectKey("ResourceQuota", "nlp/fairway-ceiling") not in {o.key for o in family.objects}
+    assert ObjectKey("ResourceQuota", "nlp/fairway-ceiling") not in {o.key for o in of_jobs.objects}
+    # Pods that wait in a queue would count, and keep those of admitted jobs away.
+    assert not any(o.key.kind == "ResourceQuota" for o in family.objects)
 
 
 def test_priorities_are_counted_from_the_default(family: Translation) -> None:
@@ -171,9 +174,11 @@ def test_applying_what_is_wanted_leaves_nothing_to_do(family: Translation) -> No
 
 def test_fields_lead_back_to_the_objects(family: Translation) -> None:
     policy = unflatten(fields_of(family, "ValidatingAdmissionPolicy", "fairway-jobs"))
-    assert [v["name"] for v in policy["spec"]["variables"]][:2] == ["pod", "gpus"]
+    assert [v["name"] for v in policy["spec"]["variables"]][:2] == ["parallel", "kind"]
     *of_devices, whose, made_by = policy["spec"]["validations"]
-    assert all(v["expression"].startswith("variables.gpus ") for v in of_devices)
+    assert all(
+        "variables.asks" in v["expression"] or "variables.gpus " in v["expression"] for v in of_devices
+    )
     assert "fairway.dev/user" in whose["message"]
     assert "fairway.dev/job" in made_by["message"]
 
@@ -191,6 +196,31 @@ def test_what_kueue_must_be_configured_with_is_said() -> None:
     found = translate(fleet(), CLOUD, nothing(**settings))
     assert [a.line.partition(":")[0] for a in found.advice] == ["fairSharing", "resources", "featureGates"]
     assert not translate(fleet(), CLOUD, nothing()).advice
+
+
+def test_the_integrations_of_what_is_installed_are_said() -> None:
+    frameworks = {"kueue.integrations.frameworks": "batch/job", GROUPS: "batch,apps,ray.io"}
+    (advice,) = translate(fleet(), CLOUD, nothing(**frameworks)).advice
+    assert advice.line == (
+        "integrations: {frameworks: [batch/job, deployment, pod, ray.io/raycluster, ray.io/rayjob, "
+        "ray.io/rayservice, statefulset]}"
+    )
+    assert advice.running == "integrations.frameworks: batch/job"
+    # Where queues cannot be assigned, pods without GPUs would be held too.
+    older = {**frameworks, "served.MutatingAdmissionPolicy": "no"}
+    assert not translate(fleet(), CLOUD, nothing(**older)).advice
+    holds = translate(fleet(), CLOUD, nothing(**frameworks, **{MANAGES_ALL: "true"})).advice
+    assert [a.line.partition(":")[0] for a in holds] == ["manageJobsWithoutQueueName", "integrations"]
+
+
+def test_undeclared_resources_are_not_ignored() -> None:
+    """A Ray cluster with a head without GPUs never starts then, and devices without quota run free."""
+    ignored = {"kueue.resources.quotaCheckStrategy": "IgnoreUndeclared"}
+    (advice,) = translate(fleet(), CLOUD, nothing(**ignored)).advice
+    assert advice.line == (
+        "resources: {excludeResourcePrefixes: [cpu, memory, ephemeral-storage, hugepages-]}"
+    )
+    assert advice.why.startswith("instead of quotaCheckStrategy: IgnoreUndeclared")
 
 
 def test_what_cannot_be_known_or_kept_is_said() -> None:
@@ -268,10 +298,10 @@ def test_namespaces_that_kueue_leaves_alone_are_named(
 
 def test_a_job_without_gpus_leaves_the_queue_that_it_names() -> None:
     """It ran in a site's queue that covered CPUs, and never starts in one of GPUs alone."""
-    _, policy, _ = mutating_policy(["nvidia.com/gpu"], ["low"])
-    (leave,) = [m["jsonPatch"]["expression"] for m in policy["mutations"] if m["patchType"] == "JSONPatch"]
-    assert leave.startswith("variables.gpus == 0 && variables.base in ['main', 'low'] ?")
-    assert "/metadata/labels/kueue.x-k8s.io~1queue-name" in leave
+    _, policy, _ = queue_policy(FACTS)
+    leave = policy["mutations"][0]["jsonPatch"]["expression"]
+    assert "variables.kind == 'Job' && !variables.asks && !variables.child && variables.base in" in leave
+    assert "op: 'remove', path: '/metadata/labels/kueue.x-k8s.io~1queue-name'" in leave
     assert "path: '/spec/suspend', value: false" in leave
 
 

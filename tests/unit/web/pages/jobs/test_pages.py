@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -46,6 +47,8 @@ from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 from fairway.web.app import add_pages
 from fairway.web.pages.jobs import list_page
+from fairway.wire import jobs as wire
+from tests.kinds import manifests
 from tests.measured import did, measure
 from tests.unit.api import conftest as api
 from tests.unit.api.governed import Memory
@@ -348,6 +351,24 @@ async def test_a_job_is_cloned_checked_and_submitted(ledger: Ledger, sign_in: Si
     assert "NotFairways" in (await member.get(f"/jobs/new?from={format_job_id(seen.id)}")).text
     viewer = await sign_in(Role.VIEWER)
     assert 'href="/jobs/new"' not in await get(viewer, "/jobs")
+
+
+async def test_a_manifest_is_cloned_and_needs_a_kubernetes_pool(ledger: Ledger, sign_in: SignIn) -> None:
+    member = await sign_in(Role.MEMBER)
+    (body,) = manifests.deployment("chat", 2, 3)
+    spec = wire.JobSpec(name="chat", manifest=body).to_model()
+    (word,) = await submit(ledger, replace(job("chat"), spec=spec))
+    (row,) = await ledger.jobs.page(JobFilter(name="chat"))
+    assert (row.gpus, row.nodes, row.devices) == (2, 3, 6)
+    assert "apps/v1 Deployment" in await get(member, f"/jobs/{word}")
+    form = await get(member, f"/jobs/new?from={word}")
+    text = unescape(re.findall(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL)[0])
+    csrf, key = re.findall(r'name="(?:csrf|key)" value="([0-9a-f]+)"', form)[-2:]
+    for sent in (text, json.dumps(body)):
+        fields = {"csrf": csrf, "key": key, "job": sent, "action": "check"}
+        checked = await member.post("/jobs/new", data=fields)
+        assert checked.status_code == 200
+        assert "a manifest runs on Kubernetes only" in unescape(checked.text)
 
 
 async def test_an_array_is_one_line_that_counts_its_tasks(ledger: Ledger, member: httpx2.AsyncClient) -> None:
@@ -677,3 +698,37 @@ async def test_a_kept_job_says_so_on_its_page(ledger: Ledger, member: httpx2.Asy
     keep = (await ledger.idle.keeps([number]))[number]
     assert 3.9 * 3600 < (keep.until - datetime.now(UTC)).total_seconds() <= 4 * 3600
     assert f"kept until {keep.until:%Y-%m-%d %H:%M} UTC" in await get(member, f"/jobs/{word}")
+
+
+async def test_a_service_is_shown_with_its_kind_and_replicas(
+    ledger: Ledger, member: httpx2.AsyncClient
+) -> None:
+    pods = [
+        replace(ran(2, 1, Ending.PREEMPTED, NASTY), replica="llm-1"),
+        replace(ran(2, None, None), replica="llm-2"),
+    ]
+    shape = {"kind": "Deployment", "service": True, "nodes": 2, "reason": "insufficient quota"}
+    service = native(7, JobState.RUNNING, *pods, engine_id=EngineId("ml/deployment/llm/1a2b3c4d"), **shape)
+    await see(ledger, replace(service, name="llm"), native(8, JobState.RUNNING, ran(1, None, None)))
+    for path in ("/jobs?kind=services", "/jobs?kind=Deployment"):
+        page = unescape(await get(member, path))
+        assert len(ids(page)) == 1
+        assert "running, 1/2 replicas" in page
+        assert "Deployment</a>" in page
+    assert len(ids(await get(member, "/jobs?kind=RayCluster"))) == 0
+    (word,) = ids(await get(member, "/jobs?kind=services"))
+    page = unescape(await get(member, f"/jobs/{word}"))
+    for text in (
+        "1 of 2",
+        "llm-1",
+        "llm-2",
+        "insufficient quota",
+        "Replicas: those that run",
+        "4 held by 1 replica",
+    ):
+        assert text in page, text
+    assert NASTY not in await get(member, f"/jobs/{word}")
+    exported = list(csv.DictReader(io.StringIO(await get(member, "/jobs/export.csv?kind=services"))))
+    assert [(row["kind"], row["replicas"]) for row in exported] == [("Deployment", "1")]
+    assert "Deployment, running" in unescape(await get(member, "/search?q=llm"))
+    assert word in await get(member, "/search?q=ml/llm")

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
@@ -23,8 +24,10 @@ from fairway.engines.kubernetes.api.kinds import (
     ObjectKind,
 )
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject
-from fairway.engines.kubernetes.nodes.devices import whole_number
+from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject, ObjectMeta, PodObject
+from fairway.engines.kubernetes.nodes.devices import claimed_resources, whole_number
+from fairway.engines.kubernetes.nodes.facts import requested
+from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.intervention.overrides import (
     STRATEGY,
     WEIGHT,
@@ -48,7 +51,9 @@ from fairway.engines.kubernetes.policy.intervention.usage_decay import (
     parse_usage,
     weights,
 )
+from fairway.engines.kubernetes.policy.mutating_policies import ANYWHERE
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS, Workload, list_workloads
+from fairway.engines.port import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.model.team import Team, TeamTree
@@ -94,6 +99,7 @@ class KubernetesIntervener:
         began = self._clock()
         if (busy or helping) and began >= self._next_listing:
             snapshot, workloads = await self._take_snapshot(requests, fleet)
+            interventions += await _request_places(requests, fleet, queues, workloads)
             interventions += await self._reactivate(requests, workloads)
             interventions += await self._make_room(requests, snapshot, workloads)
             interventions += await self._help_starved_job(requests, snapshot, queues, cohorts)
@@ -253,6 +259,51 @@ class KubernetesIntervener:
             team.name,
             f"share {team.share}, {usage.amount:.0f} device-seconds used of late",
         )
+
+
+async def _request_places(
+    requests: KubeRequests, fleet: Fleet, queues: Sequence[Json], workloads: Sequence[Workload]
+) -> list[Intervention]:
+    """Let waiting Workloads ask for places that were created before the policy that adds it.
+
+    Their queues have a flavor without a topology now, and Kueue gives places to those only that ask.
+    """
+    anywhere = {str(q["metadata"]["name"]).partition(".")[0] for q in queues if ANYWHERE in str(q["spec"])}
+    interventions = []
+    for workload in workloads:
+        meta = workload.metadata
+        if meta.namespace not in anywhere or workload.finished or workload.status.admission is not None:
+            continue
+        if not (unplaced := unplaced_pod_sets(workload, fleet)):
+            continue
+        path = f"{KUEUE}/namespaces/{meta.namespace}/workloads/{meta.name}"
+        body = await requests.get(path, WORKLOADS, Json)
+        if body is None:
+            continue
+        for i in unplaced:
+            request = body["spec"]["podSets"][i].setdefault("topologyRequest", {})
+            request |= {"podSetSliceRequiredTopology": HOSTNAME, "podSetSliceSize": 1}
+        patch = {
+            "metadata": {"resourceVersion": body["metadata"]["resourceVersion"]},
+            "spec": {"podSets": body["spec"]["podSets"]},
+        }
+        with suppress(Refused):  # Kueue admitted or changed it meanwhile
+            await requests.merge(path, WORKLOADS, patch, INTERVENER)
+            verb = f"kubectl -n {meta.namespace} patch workload {meta.name}: topologyRequest"
+            why = "it has been waiting since before its queue had a flavor without a topology"
+            interventions.append(Intervention("guarantee", verb, workload.job, why))
+    return interventions
+
+
+def unplaced_pod_sets(workload: Workload, fleet: Fleet) -> list[int]:
+    """Return the pod sets that ask for devices and for no places."""
+    resources = claimed_resources(fleet.pools)
+    return [
+        i
+        for i, pods in enumerate(workload.spec.pod_sets)
+        if not (pods.topology_request and pods.topology_request.asks)
+        and requested(PodObject(ObjectMeta(), pods.template.spec.pod()), resources.__contains__)
+    ]
 
 
 async def _set_active(

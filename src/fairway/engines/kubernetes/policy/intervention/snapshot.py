@@ -10,10 +10,10 @@ from typing import Final
 from msgspec import Struct
 
 from fairway.engines.kubernetes.api.wire import NodeObject, ObjectMeta, OwnedMeta, PodObject, PodSpec
-from fairway.engines.kubernetes.nodes.devices import whole_number
+from fairway.engines.kubernetes.nodes.devices import resource, whole_number
 from fairway.engines.kubernetes.nodes.facts import requested
 from fairway.engines.kubernetes.policy.fields import parse_taint
-from fairway.engines.kubernetes.policy.quota import resource
+from fairway.engines.kubernetes.policy.pod_policies import WORKLOAD
 from fairway.engines.kubernetes.policy.workloads import TemplateSpec, Toleration, Workload
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.names import ClusterName
@@ -29,10 +29,9 @@ class JobPod(Struct, frozen=True, gc=False):
     spec: PodSpec
 
     @property
-    def job(self) -> str:
-        labels = self.metadata.labels
-        name = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name") or self.metadata.name
-        return f"{self.metadata.namespace}/{name}"
+    def workload(self) -> str:
+        """`namespace/name` of its Workload; of one that Kueue did not mark, of nothing."""
+        return f"{self.metadata.namespace}/{self.metadata.annotations.get(WORKLOAD, '')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +127,15 @@ def take_snapshot(
     pools = tuple(p for p in fleet.pools_of(cluster) if isinstance(p.place, KubernetesPlace))
     supplies = {s: p for p in pools for s in p.supplies}
     snapshot = Snapshot(TeamTree(fleet.teams))
-    by_job, in_use = _count_devices(pods, supplies)
+    by_workload, in_use = _count_devices(pods, supplies)
     snapshot.nodes = {s: list(_schedulable_nodes(s, p, nodes, in_use)) for s, p in supplies.items()}
     for workload in workloads:
         if workload.finished or workload.metadata.namespace not in snapshot.tree:
             continue
         team = snapshot.tree[workload.metadata.namespace]
         if workload.status.admission is not None:
-            snapshot.running += _running(workload, team, by_job, supplies)
-        elif workload.spec.active and len(workload.spec.pod_sets) == 1:
+            snapshot.running += _running(workload, team, by_workload, supplies)
+        elif workload.spec.active:
             queue = cluster_queues.get(f"{team.name}/{workload.spec.queue_name}", "")
             if waiting := _waiting(workload, team, queue, supplies):
                 snapshot.waiting.append(waiting)
@@ -151,17 +150,17 @@ def take_snapshot(
 def _count_devices(
     pods: Iterable[JobPod], supplies: Mapping[Supply, Pool]
 ) -> tuple[dict[str, Counter[tuple[str, str]]], Counter[tuple[str, str]]]:
-    """Count the devices that pods hold by (node, resource): those of each job, and all."""
+    """Count the devices that pods hold by (node, resource): those of each Workload, and all."""
     resources = {resource(s, p) for s, p in supplies.items()}
-    by_job: dict[str, Counter[tuple[str, str]]] = {}
+    by_workload: dict[str, Counter[tuple[str, str]]] = {}
     in_use: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         if not pod.spec.node_name:
             continue
         for name, count in requested(PodObject(pod.metadata, pod.spec), resources.__contains__):
-            by_job.setdefault(pod.job, Counter())[pod.spec.node_name, name] += count
+            by_workload.setdefault(pod.workload, Counter())[pod.spec.node_name, name] += count
             in_use[pod.spec.node_name, name] += count
-    return by_job, in_use
+    return by_workload, in_use
 
 
 def _schedulable_nodes(
@@ -182,14 +181,14 @@ def _schedulable_nodes(
 def _running(
     workload: Workload,
     team: Team,
-    by_job: Mapping[str, Counter[tuple[str, str]]],
+    by_workload: Mapping[str, Counter[tuple[str, str]]],
     supplies: Mapping[Supply, Pool],
 ) -> Iterator[RunningWorkload]:
     admission = workload.status.admission
     if admission is None:
         return
     low = admission.cluster_queue.endswith(LOW_SUFFIX)
-    placed = by_job.get(workload.job, Counter())
+    placed = by_workload.get(f"{workload.metadata.namespace}/{workload.metadata.name}", Counter())
     for assignment in admission.pod_set_assignments:
         for name, quantity in assignment.resource_usage.items():
             pool = assignment.flavors.get(name, "").partition(".")[0]
@@ -202,12 +201,15 @@ def _running(
 def _waiting(
     workload: Workload, team: Team, queue: str, supplies: Mapping[Supply, Pool]
 ) -> WaitingWorkload | None:
-    (pods,) = workload.spec.pod_sets
     names = {resource(s, p) for s, p in supplies.items()}
-    devices = requested(PodObject(ObjectMeta(), pods.template.spec.pod()), names.__contains__)
-    if len(devices) != 1 or not queue:
+    asking = [
+        (pods, name, count)
+        for pods in workload.spec.pod_sets
+        for name, count in requested(PodObject(ObjectMeta(), pods.template.spec.pod()), names.__contains__)
+    ]
+    if len(asking) != 1 or not queue:  # of several sets with devices it is not known which wait
         return None
-    ((name, count),) = devices
+    ((pods, name, count),) = asking
     fitting = tuple(
         s for s, p in supplies.items()
         if resource(s, p) == name and team.grant(s) is not None and _may_run(pods.template.spec, p)
