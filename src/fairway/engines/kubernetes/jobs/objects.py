@@ -537,7 +537,8 @@ def keep_start(before: PodFacts, now: PodFacts) -> PodFacts:
     A container that restarts forgets its first start. One whose pod was deleted before it ran is reported as
     terminated without a start: such a pod has not run.
     """
-    if before.deletion_requested is not None:  # the kubelet requests it again once all containers have ended
+    if before.deletion_requested is not None and now.ended is not None:
+        # The kubelet requests it again once all containers have ended.
         now = replace(now, deletion_requested=before.deletion_requested)
     never_ran = before.started is None and not now.start_is_exact and now.phase == "Failed"
     if before.started is None and not never_ran:

@@ -41,7 +41,8 @@ LINGER_SECONDS: Final = 3.0
 ENDING_SECONDS: Final = 150.0
 """How long after a Job was deleted its pods may take to end."""
 ORPHAN_SECONDS: Final = 60.0
-"""How long a pod whose owner is gone waits for the garbage collector, before it counts as a workload."""
+"""How long a pod whose owner is gone waits: for the garbage collector, before it counts as a workload; or, if
+it is gone too, for a report of its owner, which comes by another watch."""
 FIRST_CHECK_SECONDS: Final = 1.0
 LAST_CHECK_SECONDS: Final = 300.0
 """How soon an object without pods and Workloads is read again: twice as late each time."""
@@ -286,7 +287,7 @@ class Records:
         for uid, waiting in list(self._waiting_pods.items()):
             pod, orphan = waiting.pod, self._clock() - waiting.since > ORPHAN_SECONDS
             found = self._root_of_pod(waiting.key[0], pod, orphan=orphan)
-            if found is None and not pod.deleted:
+            if found is None and not (pod.deleted and orphan):
                 continue
             del self._waiting_pods[uid]
             if found:
@@ -324,11 +325,12 @@ class Records:
         if root is None:
             return None
         if root is ITSELF:
+            if not orphan:
+                return None
             # The garbage collector is about to delete it. Who paid for it so far pays for the rest.
             if pod.deleted or facts.deletion_requested is not None:
                 return _IGNORED
-            itself = Root("v1", "Pod", namespace, facts.name, facts.uid, facts.created)
-            return self._record(itself) if orphan else None
+            return self._record(Root("v1", "Pod", namespace, facts.name, facts.uid, facts.created))
         if _is_job(root):
             return root.uid if root.uid in self.by_uid else None
         return self._record(root) if facts.devices or facts.claims else _IGNORED
@@ -348,6 +350,7 @@ class Records:
             root = self._roots.find(namespace, owner)
         if root is ITSELF:  # the object was deleted before it was read
             root = _root_of_reference(namespace, facts)
+            self._roots.add(root, None)  # its pods find it, too
         if root is None:
             return None
         if _is_job(root):

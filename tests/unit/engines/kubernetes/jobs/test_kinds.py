@@ -476,6 +476,63 @@ def test_a_pod_that_came_before_its_job(events: Events) -> None:
     assert (job.state, job.supply) == (JobState.RUNNING, FLEET.pool("a100").supplies[0])
 
 
+def test_a_pod_that_has_gone_before_its_job_is_reported(events: Events) -> None:
+    """Pods and Jobs are reported by two watches, and one of them may be late."""
+    owner = Owner("Job", "train", "job-train", controller=True, api_version="batch/v1")
+    events.pod("p", owner, started=5)
+    events.pod("p", owner, started=5, ended=20, code=143, deletion=19)
+    events.mirror._roots._links["research", owner.uid] = None  # as it was read: it no longer exists
+    assert events.seen() == {}
+    events.gone("Pod", "p")
+    assert events.seen() == {}
+    events.job("train")
+    job = events.one()
+    assert [(a.started_at, a.ended_at) for a in job.attempts] == [
+        (T0 + timedelta(seconds=5), T0 + timedelta(seconds=20))
+    ]
+
+
+def test_the_pods_of_a_job_set_that_was_deleted_before_it_was_read(events: Events) -> None:
+    gang = ref("JobSet", "gang", "jobset.x-k8s.io/v1alpha2")
+    owner = events.job("gang-0", gang)
+    events.mirror._roots._links["research", gang.uid] = None
+    events.pod("p", owner, started=5, index=0)
+    events.pod("p", owner, started=5, ended=20, code=143, deletion=19, index=0)
+    events.gone("Pod", "p")
+    assert events.seen() == {}
+    events.workload("w", gang, admitted=True)
+    events.seen()
+    events.gone("Workload", "w")
+    events.seen()
+    ((record, _),) = events.records.to_check()
+    events.records.checked(record, None)
+    events.now = 100
+    job = events.one()
+    assert (job.state, [a.ended_at for a in job.attempts]) == (
+        JobState.CANCELLED,
+        [T0 + timedelta(seconds=20)],
+    )
+
+
+def test_a_pod_without_an_owner_and_a_report_of_it_is_forgotten(events: Events) -> None:
+    owner = Owner("Job", "train", "job-train", controller=True, api_version="batch/v1")
+    events.pod("p", owner, started=5)
+    events.gone("Pod", "p")
+    events.seen()
+    events.now = 100
+    assert events.seen() == {}
+    assert events.records.unresolved() == []
+
+
+def test_a_pod_without_a_reported_end_has_ended_when_it_was_last_deleted(events: Events) -> None:
+    owner = events.job("train")
+    events.pod("p", owner, started=5)
+    events.pod("p", owner, started=5, deletion=20)
+    events.pod("p", owner, started=5, deletion=24)  # by force
+    events.gone("Pod", "p")
+    assert events.one().attempts[0].ended_at == T0 + timedelta(seconds=24)
+
+
 def test_a_pod_of_an_owner_that_is_gone_goes_too(events: Events) -> None:
     """What it held was charged before, under its owner: it must not count twice."""
     owner = ref("ReplicaSet", "chat-1")
