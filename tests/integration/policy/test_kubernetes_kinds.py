@@ -1,20 +1,20 @@
 """Keep promises to workloads of other kinds than Job, on real Kueue with real operators.
 
-A team borrows GPUs with a JobSet, a Deployment and a Ray cluster; another team's guarantee takes them back,
-and they return when it is done. None of them names a queue.
+JobSets, Deployments and Ray clusters beside Jobs, as members create them: none of them names a queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.files import parse_fleet
-from fairway.services.plans import plan_cluster
+from fairway.services.plans import PlanRefused, plan_cluster
 from lab.kubernetes import Api, kwok
 from lab.kubernetes.api import ApiError, Json
 from lab.kubernetes.cluster import Cluster as LabKubernetes
@@ -26,13 +26,17 @@ from tests.plans import apply_plan
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.timeout(300),
-    pytest.mark.nightly("half a minute; the kinds' own runs and the attempts past the queue are in CI"),
+    pytest.mark.nightly("two minutes; the kinds' own runs and the attempts past the queue are in CI"),
 ]
 
 TEAMS = """
 teams:
   lender: { guarantee: { gpu: 24 }, members: [bob] }
   borrower: { borrow: { gpu: 24 }, members: [alice] }
+"""
+WITHOUT_BORROWER = """
+teams:
+  lender: { guarantee: { gpu: 24 }, members: [bob] }
 """
 GPU, WORKLOAD = "nvidia.com/gpu", "kueue.x-k8s.io/workload"
 BORROWERS = {"JobSet": (4, 2), "Deployment": (4, 2), "RayCluster": (8, 1)}
@@ -46,6 +50,14 @@ class Here:
     admin: Api
     alice: Api
     bob: Api
+    engine: KubernetesEngine
+    fleet_text: str
+    """All but its teams."""
+
+    async def apply(self, teams: str) -> None:
+        fleet = parse_fleet(self.fleet_text + teams, "kinds.yaml")
+        plan = await plan_cluster(self.engine, fleet, fleet.clusters[0].name)
+        assert (await apply_plan(self.engine, plan, force=True)).refusal is None
 
     def collection(self, body: Json, namespace: str) -> str:
         meta = {**body["metadata"], "namespace": namespace}
@@ -71,6 +83,17 @@ class Here:
         await becomes(queued, 20, "a queue is assigned")
         return f"{path}/{body['metadata']['name']}"
 
+    async def create_borrowers(self, priority: str = "") -> dict[str, str]:
+        """Create 8 GPUs of each kind in the borrower's namespace; their paths."""
+        paths = {}
+        for kind, (gpus, pods) in BORROWERS.items():
+            (body,) = MANIFESTS[kind](kind.lower(), gpus, pods)
+            paths[kind] = await self.create(self.alice, "borrower", with_priority(body, priority))
+        return paths
+
+    async def delete(self, who: Api, path: str) -> None:
+        await asyncio.to_thread(who.call, "DELETE", path, {"propagationPolicy": "Background"})
+
     async def held(self, namespace: str) -> dict[str, int]:
         """GPUs that run, by the name of what they belong to."""
         pods = (await asyncio.to_thread(self.admin.get, f"/api/v1/namespaces/{namespace}/pods"))["items"]
@@ -90,20 +113,29 @@ class Here:
         await becomes(asked, 60, what)
 
 
+ALL_RUN = {kind.lower(): 8 for kind in BORROWERS}
+
+
+def with_priority(body: Json, priority: str) -> Json:
+    if priority:
+        body["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": priority}
+    return body
+
+
 @pytest.fixture
 async def here() -> AsyncIterator[Here]:
     lab = governed("kubernetes")
     cluster = LabKubernetes(lab.instance)
     if not {"jobset", "kuberay"} <= set(cluster.operators):
         pytest.skip("python -m lab up kubernetes --with jobset,kuberay")
-    kubeconfig = lab.instance.facts()["fairway_kubeconfig"]
-    fleet = parse_fleet(FLEET.format(kubeconfig=kubeconfig, model=kwok.MODEL) + TEAMS, "kinds.yaml")
+    text = FLEET.format(kubeconfig=lab.instance.facts()["fairway_kubeconfig"], model=kwok.MODEL)
+    fleet = parse_fleet(text + TEAMS, "kinds.yaml")
     engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
+    alice, bob = (Api.from_kubeconfig(cluster.pki.kubeconfig(name)) for name in ("alice", "bob"))
+    own = Here(cluster.api, alice, bob, engine, text)
     try:
-        plan = await plan_cluster(engine, fleet, fleet.clusters[0].name)
-        assert (await apply_plan(engine, plan, force=True)).refusal is None
-        users = {name: Api.from_kubeconfig(cluster.pki.kubeconfig(name)) for name in ("alice", "bob")}
-        yield Here(cluster.api, **users)
+        await own.apply(TEAMS)
+        yield own
     finally:
         await engine.close()
         await lab.clear()
@@ -112,12 +144,8 @@ async def here() -> AsyncIterator[Here]:
 
 
 async def test_a_guarantee_takes_back_what_other_kinds_borrow_and_they_return(here: Here) -> None:
-    paths = {}
-    for kind, (gpus, pods) in BORROWERS.items():
-        (body,) = MANIFESTS[kind](kind.lower(), gpus, pods)
-        paths[kind] = await here.create(here.alice, "borrower", body)
-    all_run = {kind.lower(): 8 for kind in BORROWERS}
-    await here.until("borrower", lambda held: held == all_run, "all three kinds run with what is lent")
+    paths = await here.create_borrowers()
+    await here.until("borrower", lambda held: held == ALL_RUN, "all three kinds run with what is lent")
 
     # access: another team's member may not touch it
     with pytest.raises(ApiError, match="cannot delete"):
@@ -131,7 +159,92 @@ async def test_a_guarantee_takes_back_what_other_kinds_borrow_and_they_return(he
     await here.until("lender", lambda held: held == {"urgent": 24}, "the guarantee runs, all of it")
     await here.until("borrower", lambda held: sum(held.values()) <= 8, "what was lent came back")
 
-    options = {"propagationPolicy": "Background"}
-    await asyncio.to_thread(here.bob.call, "DELETE", lent, options)
+    await here.delete(here.bob, lent)
     await here.until("borrower", lambda held: sum(held.values()) == 24, "they return, up to the ceiling")
-    assert (await here.held("borrower")).keys() <= all_run.keys()
+    assert (await here.held("borrower")).keys() <= ALL_RUN.keys()
+
+
+async def test_an_urgent_workload_takes_the_place_of_its_own_teams_low_ones(here: Here) -> None:
+    (guaranteed,) = MANIFESTS["Job"]("guaranteed", 8, 1)
+    await here.create(here.bob, "lender", guaranteed)
+    paths = await here.create_borrowers("low")
+    await here.until("borrower", lambda held: held == ALL_RUN, "all three kinds run with what is lent")
+
+    (urgent,) = MANIFESTS["Job"]("urgent", 8, 1)
+    created = await here.create(here.alice, "borrower", with_priority(urgent, "urgent"))
+    await here.until("borrower", lambda held: held.get("urgent") == 8, "the urgent job runs")
+    held = await here.held("borrower")
+    assert sum(held.values()) <= 24, held
+    assert await here.held("lender") == {"guaranteed": 8}, "another team's guarantee is no place to take"
+
+    await here.delete(here.alice, created)
+    for path in paths.values():
+        await here.delete(here.alice, path)
+    await here.until("borrower", lambda held: not held, "nothing of the team is left")
+    for number in range(3):
+        (low,) = MANIFESTS["Job"](f"low{number}", 8, 1)
+        await here.create(here.alice, "borrower", with_priority(low, "low"))
+    await here.until("borrower", lambda held: sum(held.values()) == 24, "low Jobs hold all that is lent")
+    await here.create_borrowers("urgent")
+    await here.until("borrower", lambda held: held == ALL_RUN, "every kind takes the place of a low Job")
+    assert await here.held("lender") == {"guaranteed": 8}
+
+
+async def test_gangs_of_other_kinds_start_whole_or_not_at_all(here: Here) -> None:
+    """Each needs all that the team may hold, so that any two would half fit."""
+    (first,) = MANIFESTS["JobSet"]("first", 8, 3)
+    (ray,) = MANIFESTS["RayCluster"]("ray", 8, 3)
+    (last,) = MANIFESTS["JobSet"]("last", 8, 3)
+    paths = {
+        body["metadata"]["name"]: await here.create(here.alice, "borrower", body)
+        for body in (first, ray, last)
+    }
+    seen: list[dict[str, int]] = []
+
+    def one_is_whole(held: dict[str, int]) -> bool:
+        seen.append(held)
+        return list(held.values()) == [24]
+
+    for _ in range(3):
+        await here.until("borrower", one_is_whole, "a gang runs with all its pods")
+        (name,) = seen[-1]
+        await here.delete(here.alice, paths.pop(name))
+    assert all(len(held) <= 1 for held in seen), "never do two hold a part"
+
+
+@pytest.mark.parametrize("kind", BORROWERS)
+async def test_a_team_with_workloads_is_drained_not_removed(here: Here, kind: str) -> None:
+    gpus, pods = BORROWERS[kind]
+    (body,) = MANIFESTS[kind](kind.lower(), gpus, pods)
+    path = await here.create(here.alice, "borrower", body)
+    runs = {kind.lower(): 8}
+    await here.until("borrower", lambda held: held == runs, f"the {kind} runs")
+
+    with pytest.raises(PlanRefused) as refusal:
+        await here.apply(WITHOUT_BORROWER)
+    assert "drain" in refusal.value.hint, refusal.value.hint
+    assert await here.held("borrower") == runs, "the refused removal touches nothing"
+
+    await here.apply(TEAMS.replace("members: [alice]", "draining: true, members: [alice]"))
+    assert await here.held("borrower") == runs, "what runs may end"
+    (late,) = MANIFESTS[kind]("late", gpus, pods)
+
+    with suppress(ApiError):  # refused at once, or held back by its queue
+        await asyncio.to_thread(here.alice.call, "POST", here.collection(late, "borrower"), late)
+    for _ in range(10):
+        held = await here.held("borrower")
+        assert held == runs, f"nothing new starts: {held}"
+        await asyncio.sleep(0.3)
+    with suppress(ApiError):
+        await here.delete(here.alice, f"{here.collection(late, 'borrower')}/late")
+    await here.delete(here.alice, path)
+    await here.until("borrower", lambda held: not held, "its last workload has gone")
+    await becomes(lambda: _applies(here), 60, "the drained team goes")
+
+
+async def _applies(here: Here) -> bool:
+    try:
+        await here.apply(WITHOUT_BORROWER)
+    except PlanRefused:  # Kueue's Workload, or a pod that ends, is still there
+        return False
+    return True
