@@ -157,6 +157,7 @@ class JobSpec(RequestBody):
     together: bool = Field(default=False, description="all nodes in one rack, or wait")
     manifest: dict[str, Any] | None = Field(
         default=None,
+        exclude_if=lambda manifest: manifest is None,  # servers before 0.2 reject a key that they do not know
         description="a whole Kubernetes object of a registered kind, instead of command and script; it says "
         "how many GPUs and nodes the job has",
     )

@@ -100,6 +100,12 @@ def test_a_script_may_be_a_megabyte() -> None:
         wire.JobSpec(name="x", script="x" * (wire.MAX_SCRIPT + 1))
 
 
+def test_a_server_of_0_1_takes_a_job_without_a_manifest() -> None:
+    """It rejects keys that it does not know."""
+    request = wire.SubmitRequest(jobs=[wire.JobSpec(name="x", command=["true"])])
+    assert "manifest" not in request.model_dump_json(by_alias=True)
+
+
 def test_tasks_count_as_jobs() -> None:
     array = wire.JobSpec(name="x", command=["true"], array=list(range(6000)))
     wire.SubmitRequest(jobs=[array])
