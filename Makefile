@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 # Where this is set, each of the thousands of processes of a test run compiles every module it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel release-check clean
+.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises kinds lab-up lab-down pages screenshots bench reference docs wheel release-check clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,10 @@ mutations: venv  ## plant deliberate faults in the translations; some scenario m
 
 promises: venv  ## write docs/promises.md from what `make scenarios` found
 	$(PY) -m tests.scenarios.table
+
+kinds: venv  ## try every kind of workload and write docs/engines/kinds.md (needs a lab with all operators)
+	FAIRWAY_TESTS=nightly $(PY) -m pytest tests/kinds/test_kinds_kubernetes.py
+	$(PY) -m tests.kinds.table
 
 test-docs: venv  ## every command and every YAML block of the docs is tried
 	$(PY) -m pytest tests/docs -m "not slurm and not kubernetes" -n 2

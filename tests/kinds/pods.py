@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import yaml
 
+from fairway.model.job import EngineId
 from lab import Instance
 from tests.kinds.manifests import GPU
 
@@ -24,6 +25,8 @@ class PodRecorder:
     def __init__(self, instance: Instance, namespace: str) -> None:
         self.pods: dict[str, Pod] = {}
         self.reconnected = 0
+        self.listed = asyncio.Event()
+        """Set once no later event can be missed."""
         config = yaml.safe_load(Path(instance.facts()["kubeconfig"]).read_text())
         self._url = f"{config['clusters'][0]['cluster']['server']}/api/v1/namespaces/{namespace}/pods"
         self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
@@ -43,6 +46,7 @@ class PodRecorder:
         if not self._version:
             listed = (await client.get(self._url)).json()
             self._version = listed["metadata"]["resourceVersion"]
+            self.listed.set()
         params = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
         async with client.stream("GET", self._url, params=params) as lines:
             if lines.status_code != 200:
@@ -53,6 +57,18 @@ class PodRecorder:
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
                     self.pods[event["object"]["metadata"]["uid"]] = event["object"]
+
+    def of(self, engine_id: EngineId) -> list[Pod]:
+        """The pods that have started of a Job or, where several nodes are a JobSet, of its Jobs."""
+        name = engine_id.split("/")[1]
+        owners = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name")
+        mine = [
+            pod
+            for pod in self.pods.values()
+            if name in {pod["metadata"].get("labels", {}).get(label) for label in owners}
+            and pod["status"].get("startTime")
+        ]
+        return sorted(mine, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def started(self, name: str) -> list[Pod]:
         """The pods with GPUs of the workload with this name, as far as they have started."""

@@ -14,32 +14,27 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
-from prometheus_client import CollectorRegistry
 
-from fairway.control.loops.meter import MeterCluster
-from fairway.control.loops.mirror import MirrorJobs
-from fairway.control.metrics import JobMetrics, UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
 from fairway.model.job import EngineId, JobState, Order
 from fairway.model.names import SliceName
-from fairway.services.fleets import Fleets, LastApplied
 from lab import find
 from lab.kubernetes import kwok
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.contract.driver import absent
 from tests.integration.cost.test_metering_slurm import Used, metered
 from tests.integration.jobs.kubernetes_jobs import Stage
-from tests.integration.jobs.test_kubernetes_fidelity import Recorder, pod_times
+from tests.integration.jobs.metered_stage import metered_stage
+from tests.kinds.pods import PodRecorder, pod_times
 from tests.metered import read
 from tests.scenarios.conftest import instance_of
 
@@ -128,7 +123,7 @@ async def stage() -> AsyncIterator[Stage]:
     own.clear()
 
 
-def by_pods(stories: list[Story], pods: dict[str, Recorder]) -> tuple[Used, Used]:
+def by_pods(stories: list[Story], pods: dict[str, PodRecorder]) -> tuple[Used, Used]:
     """Device-seconds by team: of each run of a job as a whole, and of its pods each by itself."""
     whole: Used = Counter()
     each: Used = Counter()
@@ -157,74 +152,45 @@ def _seconds(start: datetime, end: datetime) -> int:
 async def test_gpu_seconds_of_teams_equal_the_pods(stage: Stage, ledger: Ledger, database_url: str) -> None:
     count = int(os.environ.get("FAIRWAY_METER_JOBS", "24"))
     dice = random.Random(count)
-    await ledger.revisions.add("fleet", "digest", "test")
-    cluster = stage.fleet.clusters[0]
-    applied = LastApplied(cluster.name, ledger, Fleets(ledger, lambda revision: stage.fleet))
-    mirror = MirrorJobs(
-        cluster.name,
-        lambda: KubernetesEngine(cluster, stage.fleet.pools),
-        ledger,
-        applied,
-        JobMetrics(CollectorRegistry()),
-    )
-    meter = MeterCluster(cluster.name, ledger, applied, UsageMetrics(CollectorRegistry()))
-    leases = [await ledger.leases.take(loop, cluster.name, "test", 3600) for loop in ("mirror", "meter")]
-    assert leases[0] is not None
-    assert leases[1] is not None
-    mirror_lease, meter_lease = leases[0], leases[1]
-
-    async def serve() -> None:
+    async with metered_stage(stage, ledger, *TEAMS) as (loops, recorders):
+        stories: list[Story] = []
+        ending: list[asyncio.Task[None]] = []
+        for _ in range(0, count, 12):
+            some = [tell(stage, dice) for _ in range(12)]
+            for story, engine_id in zip(some, await stage.send(*(s.order for s in some)), strict=True):
+                story.id = engine_id
+                if story.kind == "cancel":
+                    ending.append(asyncio.create_task(_end(stage, story, dice.uniform(0, 4))))
+            stories += some
+        await asyncio.gather(*ending)
+        for story in stories:
+            await stage.until_over(story.id, 600)
+        said: list[str] = []
+        used: Used = Counter()
+        each: Used = Counter()
+        deadline = time.monotonic() + 60
         while True:
-            await mirror(mirror_lease)
-            await meter(meter_lease)
-
-    recorders = {team: Recorder(stage.instance, team) for team in TEAMS}
-    tasks = [asyncio.create_task(recorder.follow()) for recorder in recorders.values()]
-    tasks.append(asyncio.create_task(serve()))
-    await asyncio.sleep(1)
-    stories: list[Story] = []
-    ending: list[asyncio.Task[None]] = []
-    for _ in range(0, count, 12):
-        some = [tell(stage, dice) for _ in range(12)]
-        for story, engine_id in zip(some, await stage.send(*(s.order for s in some)), strict=True):
-            story.id = engine_id
-            if story.kind == "cancel":
-                ending.append(asyncio.create_task(_end(stage, story, dice.uniform(0, 4))))
-        stories += some
-    await asyncio.gather(*ending)
-    for story in stories:
-        await stage.until_over(story.id, 600)
-    said: list[str] = []
-    used: Used = Counter()
-    each: Used = Counter()
-    deadline = time.monotonic() + 60
-    while True:
-        await asyncio.sleep(1)
-        assert not tasks[-1].done(), tasks[-1].exception()
-        try:
-            theirs, each = by_pods(stories, recorders)
-        except AssertionError:
-            assert time.monotonic() < deadline
-            continue
-        with psycopg.connect(database_url, autocommit=True) as db:
-            books = read(db, 0)
-            tables = {table: metered(db, table) for table in ("usage", "usage_hour", "usage_day")}
-        used = tables["usage"]
-        said = [
-            f"{table} {key}: {ours[key]}, pods {theirs[key]}"
-            for table, ours in tables.items()
-            for key in sorted({*ours, *theirs})
-            if ours[key] != theirs[key]
-        ]
-        said += books.faults(Calendar(UTC))
-        if not said:
-            break
-        assert time.monotonic() < deadline, said
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-    await mirror.close()
+            await asyncio.sleep(1)
+            assert not loops.done(), loops.exception()
+            try:
+                theirs, each = by_pods(stories, recorders)
+            except AssertionError:
+                assert time.monotonic() < deadline
+                continue
+            with psycopg.connect(database_url, autocommit=True) as db:
+                books = read(db, 0)
+                tables = {table: metered(db, table) for table in ("usage", "usage_hour", "usage_day")}
+            used = tables["usage"]
+            said = [
+                f"{table} {key}: {ours[key]}, pods {theirs[key]}"
+                for table, ours in tables.items()
+                for key in sorted({*ours, *theirs})
+                if ours[key] != theirs[key]
+            ]
+            said += books.faults(Calendar(UTC))
+            if not said:
+                break
+            assert time.monotonic() < deadline, said
     assert {team for team, _ in used} == set(TEAMS)
     kinds = {what for _, what in used}
     assert "gpu" in kinds

@@ -17,11 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from prometheus_client import CollectorRegistry
 
-from fairway.control.loops.meter import MeterCluster
-from fairway.control.loops.mirror import MirrorJobs
-from fairway.control.metrics import JobMetrics, UsageMetrics
 from fairway.cost.rates import memory_part
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.files import parse_fleet
@@ -29,13 +25,13 @@ from fairway.ledger import Ledger
 from fairway.model.job import Ending, EngineId, JobState, Order, SeenJob
 from fairway.model.names import SliceName, TeamName, UserName
 from fairway.model.observation import PoolTotals, pool_totals
-from fairway.services.fleets import Fleets, LastApplied
 from lab.kubernetes import Api, dra, kwok
 from lab.kubernetes.api import ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.integration.jobs.kubernetes_jobs import Stage, create, member, native
-from tests.integration.jobs.test_kubernetes_fidelity import Recorder, pod_times
+from tests.integration.jobs.metered_stage import metered_stage
 from tests.integration.policy.policy_lab import governed
+from tests.kinds.pods import PodRecorder, pod_times
 from tests.waiting import Deadline
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
@@ -161,61 +157,36 @@ async def test_claimed_and_shared_gpus_count_as_extended_ones(
     stage: Stage, ledger: Ledger, database_url: str
 ) -> None:
     """The same jobs on two pools of the same size: the same places, the same waits, the same usage."""
-    await ledger.revisions.add("fleet", "digest", "test")
-    cluster = stage.fleet.clusters[0]
-    applied = LastApplied(cluster.name, ledger, Fleets(ledger, lambda revision: stage.fleet))
-    mirror = MirrorJobs(
-        cluster.name,
-        lambda: KubernetesEngine(cluster, stage.fleet.pools),
-        ledger,
-        applied,
-        JobMetrics(CollectorRegistry()),
-    )
-    meter = MeterCluster(cluster.name, ledger, applied, UsageMetrics(CollectorRegistry()))
-    mirroring, metering = [
-        await ledger.leases.take(loop, cluster.name, "test", 3600) for loop in ("mirror", "meter")
-    ]
-    assert mirroring is not None and metering is not None
+    async with metered_stage(stage, ledger, TEAM) as (_, recorders):
+        gangs = {pool: order(stage, pool, gpus=2, nodes=3) for pool in ("plain", "claimed")}
+        slices = [order(stage, "cut", nodes=2, slice_="3g.40gb")]
+        slices += [order(stage, "shared", slice_="shared-4") for _ in range(4)]
+        first = [*gangs.values(), *slices]
+        ids = dict(zip((o.job for o in first), await stage.send(*first), strict=True))
+        for engine_id in ids.values():
+            job = await stage.until(
+                engine_id, lambda j: j.state is JobState.RUNNING and j.attempts[-1].devices
+            )
+            assert job.supply is not None
+        then = [order(stage, pool, gpus=2) for pool in gangs]
+        ids |= dict(zip((o.job for o in then), await stage.send(*then), strict=True))
+        waits = [await stage.until(ids[o.job], lambda j: j.reason_code == "QuotaInUse") for o in then]
+        assert [(j.gpus, j.nodes, j.supply) for j in waits] == [(2, 1, o.supply) for o in then]
 
-    async def serve() -> None:
-        while True:
-            await mirror(mirroring)
-            await meter(metering)
+        now = await totals(stage)
+        assert counts(now["plain"]) == counts(now["claimed"]) == (16, 6, 10, 0)
+        assert counts(now["cut/3g.40gb"]) == (2, 2, 0, 0)
+        assert "cut/1g.10gb" not in now, "nothing is left of the GPU to cut"
+        assert counts(now["shared/shared-4"]) == (8, 4, 4, 0)
 
-    recorder = Recorder(stage.instance, TEAM)
-    tasks = [asyncio.create_task(recorder.follow()), asyncio.create_task(serve())]
-    gangs = {pool: order(stage, pool, gpus=2, nodes=3) for pool in ("plain", "claimed")}
-    slices = [order(stage, "cut", nodes=2, slice_="3g.40gb")]
-    slices += [order(stage, "shared", slice_="shared-4") for _ in range(4)]
-    first = [*gangs.values(), *slices]
-    ids = dict(zip((o.job for o in first), await stage.send(*first), strict=True))
-    for engine_id in ids.values():
-        job = await stage.until(engine_id, lambda j: j.state is JobState.RUNNING and j.attempts[-1].devices)
-        assert job.supply is not None
-    then = [order(stage, pool, gpus=2) for pool in gangs]
-    ids |= dict(zip((o.job for o in then), await stage.send(*then), strict=True))
-    waits = [await stage.until(ids[o.job], lambda j: j.reason_code == "QuotaInUse") for o in then]
-    assert [(j.gpus, j.nodes, j.supply) for j in waits] == [(2, 1, o.supply) for o in then]
-
-    now = await totals(stage)
-    assert counts(now["plain"]) == counts(now["claimed"]) == (16, 6, 10, 0)
-    assert counts(now["cut/3g.40gb"]) == (2, 2, 0, 0)
-    assert "cut/1g.10gb" not in now, "nothing is left of the GPU to cut"
-    assert counts(now["shared/shared-4"]) == (8, 4, 4, 0)
-
-    orders = [*first, *then]
-    assert not await stage.engine.cancel([ids[o.job] for o in first])
-    for one in then:
-        await stage.until(ids[one.job], lambda j: j.state is JobState.RUNNING and j.attempts[-1].devices)
-    assert not await stage.engine.cancel([ids[o.job] for o in then])
-    done = {o.job: await stage.until_over(ids[o.job]) for o in orders}
-    assert _shape(done, [gangs["plain"], then[0]]) == _shape(done, [gangs["claimed"], then[1]])
-    used = await _until_metered(database_url, orders, ids, recorder)
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-    await mirror.close()
+        orders = [*first, *then]
+        assert not await stage.engine.cancel([ids[o.job] for o in first])
+        for one in then:
+            await stage.until(ids[one.job], lambda j: j.state is JobState.RUNNING and j.attempts[-1].devices)
+        assert not await stage.engine.cancel([ids[o.job] for o in then])
+        done = {o.job: await stage.until_over(ids[o.job]) for o in orders}
+        assert _shape(done, [gangs["plain"], then[0]]) == _shape(done, [gangs["claimed"], then[1]])
+        used = await _until_metered(database_url, orders, ids, recorders[TEAM])
     # 3.60 an hour is a thousandth a second; four replicas are one GPU, and so are two of the larger slices.
     of_a_gpu = {"plain": Fraction(1), "claimed": Fraction(1), "cut": Fraction(1, 2), "shared": Fraction(1, 4)}
     held = {pool: sum(n for (p, _), n in used.items() if p == pool) for pool in of_a_gpu}
@@ -236,7 +207,7 @@ def _shape(done: dict[Any, SeenJob], orders: list[Order]) -> list[tuple[object, 
 Used = Counter[tuple[str, str]]
 
 
-async def _until_metered(url: str, orders: list[Order], ids: dict[Any, EngineId], pods: Recorder) -> Used:
+async def _until_metered(url: str, orders: list[Order], ids: dict[Any, EngineId], pods: PodRecorder) -> Used:
     """Device-seconds by pool and slice, once they are what the pods' own times come to."""
     deadline = Deadline(40)
     while True:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-import yaml
 
 from fairway.model.job import Ending, EngineId, JobState, Order, SeenJob
-from lab import Instance
 from lab.kubernetes import kwok
 from tests.integration.jobs.kubernetes_jobs import Stage
 from tests.integration.policy.policy_lab import governed
+from tests.kinds.pods import PodRecorder, pod_times
 
 pytestmark = [pytest.mark.kubernetes]
 
@@ -29,41 +24,6 @@ KINDS = (
     *("ok", "fail", "cancel", "gang") * 3,
     *("time-out", "cancel-waiting", "low", "low", "normal-over-low"),
 )
-
-
-class Recorder:
-    """The pods of a namespace as the API server tells of them, the last state of each."""
-
-    def __init__(self, instance: Instance, namespace: str) -> None:
-        self.pods: dict[str, dict[str, Any]] = {}
-        config = yaml.safe_load(Path(instance.facts()["fairway_kubeconfig"]).read_text())
-        self._url = f"{config['clusters'][0]['cluster']['server']}/api/v1/namespaces/{namespace}/pods"
-        self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
-
-    async def follow(self) -> None:
-        async with httpx2.AsyncClient(verify=False, headers=self._headers, timeout=600) as client:
-            listed = (await client.get(self._url)).json()
-            params = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
-            async with client.stream("GET", self._url, params=params) as lines:
-                async for line in lines.aiter_lines():
-                    event = json.loads(line)
-                    if event["type"] in {"ADDED", "MODIFIED", "DELETED"}:
-                        pod = event["object"]
-                        self.pods[pod["metadata"]["uid"]] = pod
-
-    def of(self, engine_id: EngineId) -> list[dict[str, Any]]:
-        """The pods of a Job or, where several nodes are a JobSet, of its Jobs."""
-        name = engine_id.split("/")[1]
-        owners = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name")
-        mine = [
-            p
-            for p in self.pods.values()
-            if name in {p["metadata"].get("labels", {}).get(label) for label in owners}
-        ]
-        return sorted(
-            (p for p in mine if p["status"].get("startTime")),
-            key=lambda p: p["metadata"]["creationTimestamp"],
-        )
 
 
 @dataclass
@@ -108,23 +68,6 @@ def tell(stage: Stage, kind: str, dice: random.Random) -> Story:
             return Story(kind, order, (JobState.DONE,))
         case _:
             return Story(kind, stage.order("x", pool="gpu", gpus=gpus, env=seconds), (JobState.DONE,))
-
-
-def when(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def pod_times(pod: dict[str, Any]) -> tuple[datetime, datetime | None]:
-    ends = [
-        when(c["state"]["terminated"]["finishedAt"])
-        for c in pod["status"].get("containerStatuses", [])
-        if "terminated" in c["state"]
-    ]
-    if ends:
-        return when(pod["status"]["startTime"]), max(ends)
-    told = pod["metadata"].get("deletionTimestamp")
-    grace = timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds", 0))
-    return when(pod["status"]["startTime"]), when(told) - grace if told else None
 
 
 def compare(story: Story, seen: SeenJob, pods: list[dict[str, Any]]) -> list[str]:
@@ -183,9 +126,9 @@ async def test_five_hundred_random_jobs_are_told_to_the_second(stage: Stage) -> 
 
 async def play(stage: Stage, count: int, seconds: float) -> str:
     dice = random.Random(count)
-    recorder = Recorder(stage.instance, "ml")
+    recorder = PodRecorder(stage.instance, "ml")
     recording = asyncio.create_task(recorder.follow())
-    await asyncio.sleep(0.5)
+    await recorder.listed.wait()
     stories: list[Story] = []
     waits: list[asyncio.Task[None]] = []
     async with asyncio.timeout(seconds):

@@ -42,6 +42,8 @@ from fairway.engines.kubernetes.policy.pod_policies import PARENT, REPLICAS, WOR
 ANYWHERE: Final = "fairway.anywhere"
 """The flavor without a topology. It has no quota, for a resource that nothing asks for."""
 ANYWHERE_RESOURCE: Final = "fairway.dev/anywhere"
+ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
+"""The annotation by which Kueue admits what an object grows by as a slice of its own."""
 _MAX_POD_SETS: Final = 16
 _TOPOLOGY_REQUESTS: Final = (
     "required",
@@ -73,6 +75,8 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
         # Else Kueue takes the priority of the pod's own PriorityClass.
         _patch("labels", PRIORITY_CLASS, f"'{facts.default}'", _NEEDS_PRIORITY),
         _patch("annotations", USER, "variables.user", "variables.root"),
+        # It grows by a slice of quota, instead of being stopped and started with its new size.
+        _patch("annotations", ELASTIC, "'true'", f"{_IS_RAY_CLUSTER} && {annotation(ELASTIC)} == ''"),
         _leave_queue(facts),
         _record_replicas(),
     ]
@@ -122,6 +126,7 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
 
 _IS_UNCOUNTED: Final = f"{annotation(WORKLOAD)} == '' && {annotation(PARENT)} in ['', 'deployment']"
 """Whether nothing that Kueue queues created a pod: those of a Deployment are queued one by one."""
+_IS_RAY_CLUSTER: Final = "variables.root && variables.sets && variables.kind == 'RayCluster'"
 _NEEDS_PRIORITY: Final = f"variables.sets && variables.isPod && {label(PRIORITY_CLASS, '')} == ''"
 
 

@@ -52,6 +52,8 @@ from fairway.engines.kubernetes.policy.admission_policies import (
 from fairway.model.workload_kinds import POD
 
 GATE: Final = "kueue.x-k8s.io/admission"
+ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
+"""The gate of pods by which an object grows that Kueue admits slice by slice."""
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
 """The annotation of a pod, and of a template that Kueue started: its Workload."""
 PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
@@ -78,7 +80,7 @@ def pod_policies(facts: AdmissionFacts) -> Iterator[tuple[str, Json, Json]]:
             *CONTROLLERS,
             *POD_OWNERS,
             {"name": "left", "expression": POD_IS_EXISTING},
-            {"name": "gate", "expression": _gated("object")},
+            {"name": "gate", "expression": _gated("object", GATE)},
             {"name": "started", "expression": _started(facts)},
             {"name": "queue", "expression": label(QUEUE_NAME, "")},
             {"name": "base", "expression": BASE},
@@ -120,8 +122,8 @@ def _asks(facts: AdmissionFacts) -> str:
     return "variables.gpus > 0" + ("" if facts.claims == "no" else f" || {claims('object.spec')}")
 
 
-def _gated(object_: str) -> str:
-    return f"{object_}.spec.?schedulingGates.orValue([]).exists(g, g.name == '{GATE}')"
+def _gated(object_: str, *gates: str) -> str:
+    return f"{object_}.spec.?schedulingGates.orValue([]).exists(g, g.name in {cel_list(gates)})"
 
 
 def _started(facts: AdmissionFacts) -> str:
@@ -129,11 +131,13 @@ def _started(facts: AdmissionFacts) -> str:
 
     The annotation alone proves nothing, for anybody can write it into a template. But objects of these kinds
     that ask for GPUs are in a queue, see `workload_policy`, and their pods come when Kueue started them. Of
-    what is gated, and of kinds that Kueue does not know, no pod comes this way.
+    what is gated, and of kinds that Kueue does not know, no pod comes this way. By pods with the other gate
+    an elastic object grows: they wait for the slice of quota that Kueue adds.
     """
     kinds = [k for k in facts.kinds if k.framework not in GATED and k.kind not in _CREATES_NO_PODS]
     return (
-        f"{annotation(WORKLOAD)} != '' && variables.controllers.exists(o, {is_kind(kinds)} && {MAY_CONTROL})"
+        f"({annotation(WORKLOAD)} != '' || {_gated('object', ELASTIC_GATE)}) && "
+        f"variables.controllers.exists(o, {is_kind(kinds)} && {MAY_CONTROL})"
     )
 
 
@@ -208,7 +212,8 @@ def _create_checks(facts: AdmissionFacts) -> Iterator[Json]:
 
 
 def _update_checks() -> Iterator[Json]:
-    yield _update(f"!({_gated('oldObject')}) || variables.gate", "only Kueue takes its gate off a pod")
+    gates = (f"(!{_gated('oldObject', gate)} || {_gated('object', gate)})" for gate in (GATE, ELASTIC_GATE))
+    yield _update(" && ".join(gates), "only Kueue takes its gate off a pod")
     marks = [*(annotation(k) for k in (WORKLOAD, PARENT, *_GROUP_MARKS, *_SERVING_MARKS))]
     marks += [label("kueue.x-k8s.io/managed", ""), label(PRIORITY_CLASS, "")]
     same = " && ".join(f"{m} == {m.replace('object.', 'oldObject.', 1)}" for m in marks)
