@@ -30,6 +30,7 @@ from tests.kinds.manifests import (
     training_runtime,
     unknown_kind,
 )
+from tests.kinds.pods import gpus_of
 from tests.waiting import Deadline, until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(280)]
@@ -308,6 +309,31 @@ async def test_a_service_that_grows_past_its_quota_waits_in_part(stage: Stage, w
     assert (job.state, job.reason) == (JobState.RUNNING, "")
     ended = [a for _, seen in stage.history for a in seen.attempts if seen.name == name and a.ended_at]
     assert len({(a.replica, a.ended_at) for a in ended}) == len({a.replica for a in ended}) == 3
+
+
+async def test_a_ray_cluster_grows_by_slices_of_quota(stage: Stage, workloads: Workloads) -> None:
+    """Its workers go on while it grows; beyond the quota it waits with what it has."""
+    await workloads.create("Job", "kinds", 4, 7, "others")
+    await workloads.until_running("others", 28)
+    name = await workloads.create("RayCluster", "small", 2, 1, "ray")
+    await workloads.until_running(name, 2)
+    before = await asyncio.to_thread(worker_pods, stage, "small")
+    for replicas in (2, 3):
+        (body,) = MANIFESTS["RayCluster"](name, 2, replicas)
+        await workloads.patch("RayCluster", "small", name, {"spec": body["spec"]})
+        await workloads.until_running(name, 4)
+        assert before <= await asyncio.to_thread(worker_pods, stage, "small"), "no worker was restarted"
+    job = await workloads.until(name, lambda j: j.reason_code in FULL, what="waits for the third worker")
+    assert (job.state, held(job)) == (JobState.RUNNING, 4), job
+    (body,) = MANIFESTS["RayCluster"](name, 2, 1)
+    await workloads.patch("RayCluster", "small", name, {"spec": body["spec"]})
+    await workloads.until_running(name, 2)
+
+
+def worker_pods(stage: Stage, namespace: str) -> set[str]:
+    """The uids of pods with GPUs."""
+    pods = stage.cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    return {pod["metadata"]["uid"] for pod in pods if gpus_of(pod)}
 
 
 async def test_a_gang_is_held_while_it_waits(stage: Stage, workloads: Workloads) -> None:
