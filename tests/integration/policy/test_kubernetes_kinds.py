@@ -32,7 +32,7 @@ pytestmark = [
 TEAMS = """
 teams:
   lender: { guarantee: { gpu: 24 }, members: [bob] }
-  borrower: { borrow: { gpu: 24 }, members: [alice] }
+  borrower: { borrow: { gpu: 24 }, limits: { job: { gpus: 24 } }, members: [alice] }
 """
 WITHOUT_BORROWER = """
 teams:
@@ -210,6 +210,18 @@ async def test_gangs_of_other_kinds_start_whole_or_not_at_all(here: Here) -> Non
         (name,) = seen[-1]
         await here.delete(here.alice, paths.pop(name))
     assert all(len(held) <= 1 for held in seen), "never do two hold a part"
+
+
+async def test_the_limit_of_a_job_counts_every_pod_of_a_group_once(here: Here) -> None:
+    (body,) = MANIFESTS["LeaderWorkerSet"]("served", 8, 3)
+    template = body["spec"]["leaderWorkerTemplate"]
+    template["leaderTemplate"] = template["workerTemplate"]
+    path = await here.create(here.alice, "borrower", body)
+    await here.delete(here.alice, path)
+    template["size"] = 4
+    body["metadata"]["name"] = "larger"
+    with pytest.raises(ApiError, match="limit of GPUs a job"):
+        await asyncio.to_thread(here.alice.call, "POST", here.collection(body, "borrower"), body)
 
 
 @pytest.mark.parametrize("kind", BORROWERS)

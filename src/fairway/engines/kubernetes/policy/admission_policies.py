@@ -270,6 +270,8 @@ def _gpus(kind: WorkloadKind, resources: Sequence[str]) -> str:
 
     def of_template(path: PodTemplatePath) -> str:
         counts = ["variables.parallel"] if kind is JOB_KIND else [_number(count) for count in path.counts]
+        if path.leader:  # one of each group is created from another template
+            counts[-1] = f"({counts[-1]} - ({_select('object', path.leader)}.hasValue() ? 1 : 0))"
         each = _each(path, lambda item: "".join(f"{c} * " for c in counts) + devices(item, resources))
         return f"{each}.sum()"
 
