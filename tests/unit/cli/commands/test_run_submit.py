@@ -162,7 +162,7 @@ def test_every_flag_reaches_the_server(playing: Playing, tmp_path: Path) -> None
             "setup": "module load x", "env": {"A": "b=c", "B": ""}, "workdir": str(tmp_path / "data"),
             "array": [0, 1], "after": [{"job": "8f3k", "when": "ended"}],
             "retries": {"count": 2, "first_seconds": 30, "longest_seconds": 3600}, "tolerates": ["spot"],
-            "together": True, "manifest": None,
+            "together": True,
         }
     ]  # fmt: skip
 
