@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import msgspec
+import structlog
 
 from fairway.engines.kubernetes.api.client import ApiServer
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired, from_exception, from_status
@@ -29,6 +30,8 @@ from fairway.engines.kubernetes.api.wire import ApiStatus, HasMeta, ListPage, Me
 from fairway.engines.port import Unreachable
 from fairway.model.backoff import Backoff
 from fairway.model.errors import FairwayError
+
+_log = structlog.get_logger(__name__)
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
@@ -172,6 +175,7 @@ class Informer(Generic[W, T]):
                 await self._pause()
             except Exception as e:
                 # A bug of a subscriber or of the informer: retrying would hide it.
+                _log.exception("an informer failed", resource=self._kind.resource, server=self._api.server)
                 self._resolve_waiters(
                     Unreachable(
                         "InformerFailed",

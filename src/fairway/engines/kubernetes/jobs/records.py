@@ -231,7 +231,7 @@ class Records:
         if uid is None:
             self._waiting_workloads[facts.uid] = (change.key, facts)
             self._notify()
-        elif uid:
+        elif uid in self.by_uid:  # else what it belongs to is over and gone, and so will it be
             self._attach_workload(self.by_uid[uid], facts)
 
     def on_pod(self, change: Change[PodFacts]) -> None:
@@ -290,13 +290,13 @@ class Records:
             if found is None and not (pod.deleted and orphan):
                 continue
             del self._waiting_pods[uid]
-            if found:
+            if found in self.by_uid:
                 self._attach_pod(self.by_uid[found], pod)
         for uid, (key, facts) in list(self._waiting_workloads.items()):
             found = self._root_of_workload(key[0], facts)
             if found is not None:
                 del self._waiting_workloads[uid]
-                if found:
+                if found in self.by_uid:
                     self._attach_workload(self.by_uid[found], facts)
         self._roots.prune(self._dependents)
 

@@ -514,6 +514,21 @@ def test_the_pods_of_a_job_set_that_was_deleted_before_it_was_read(events: Event
     )
 
 
+def test_a_workload_that_changes_after_its_job_is_over_and_gone(events: Events) -> None:
+    """As when Kueue takes its finalizer off it."""
+    owner = events.job("train")
+    events.workload("w", owner, admitted=True)
+    events.pod("p", owner, started=5)
+    events.pod("p", owner, started=5, ended=20, code=143, deletion=19)
+    events.gone("Pod", "p")
+    events.gone("Job", "train")
+    assert events.one().state is JobState.CANCELLED
+    events.workload("w", owner, admitted=True, message="later")
+    assert events.seen() == {}
+    events.gone("Workload", "w")
+    assert events.seen() == {}
+
+
 def test_a_pod_without_an_owner_and_a_report_of_it_is_forgotten(events: Events) -> None:
     owner = Owner("Job", "train", "job-train", controller=True, api_version="batch/v1")
     events.pod("p", owner, started=5)
