@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairway.model.job import Ending, EngineId, JobState, Order, SeenJob
+from fairway.model.job import OPEN_JOBS, Ending, EngineId, JobState, Order, SeenJob
 from lab.kubernetes import kwok
 from tests.integration.jobs.kubernetes_jobs import Stage
 from tests.integration.policy.policy_lab import governed
@@ -131,17 +131,22 @@ async def play(stage: Stage, count: int, seconds: float) -> str:
     await recorder.listed.wait()
     stories: list[Story] = []
     waits: list[asyncio.Task[None]] = []
-    async with asyncio.timeout(seconds):
-        for start in range(0, count, 20):
-            some = [tell(stage, dice.choice(KINDS), dice) for _ in range(min(20, count - start))]
-            for story, engine_id in zip(some, await stage.send(*(s.order for s in some)), strict=True):
-                story.id = engine_id
-                if story.kind.startswith("cancel"):
-                    waits.append(asyncio.create_task(cancel(stage, story, dice.uniform(0, 3))))
-            stories += some
-        await asyncio.gather(*waits)
-        for story in stories:
-            await stage.until_over(story.id, seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            for start in range(0, count, 20):
+                some = [tell(stage, dice.choice(KINDS), dice) for _ in range(min(20, count - start))]
+                for story, engine_id in zip(some, await stage.send(*(s.order for s in some)), strict=True):
+                    story.id = engine_id
+                    if story.kind.startswith("cancel"):
+                        waits.append(asyncio.create_task(cancel(stage, story, dice.uniform(0, 3))))
+                stories += some
+            await asyncio.gather(*waits)
+            for story in stories:
+                await stage.until_over(story.id, seconds)
+    except TimeoutError:
+        late = [(s.kind, s.id, stage.seen.get(s.id)) for s in stories]
+        late = [(kind, id_, job) for kind, id_, job in late if job is None or job.state in OPEN_JOBS]
+        pytest.fail(f"not over: {late}; the mirror failed by {Counter(stage.failures)}")
     await asyncio.sleep(1)
     recording.cancel()
     with suppress(asyncio.CancelledError):

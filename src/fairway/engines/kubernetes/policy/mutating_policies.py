@@ -8,6 +8,7 @@ without a topology, and Workloads ask for places for those of their pods that as
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from fairway.engines.kubernetes.api.kinds import Json
@@ -37,7 +38,13 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     slug,
 )
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
-from fairway.engines.kubernetes.policy.pod_policies import PARENT, REPLICAS, WORKLOAD, annotation
+from fairway.engines.kubernetes.policy.pod_policies import (
+    ELASTIC_GATE,
+    PARENT,
+    REPLICAS,
+    WORKLOAD,
+    annotation,
+)
 
 ANYWHERE: Final = "fairway.anywhere"
 """The flavor without a topology. It has no quota, for a resource that nothing asks for."""
@@ -79,6 +86,7 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
         _patch("annotations", ELASTIC, "'true'", f"{_IS_RAY_CLUSTER} && {annotation(ELASTIC)} == ''"),
         _leave_queue(facts),
         _record_replicas(),
+        *_keep_elastic_gates(),
     ]
     policy = {
         "failurePolicy": "Fail",
@@ -88,6 +96,7 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
                 *object_rules(facts.kinds, "CREATE"),
                 rule("", ["pods"], ["CREATE"]),
                 rule("apps", ["statefulsets"], ["UPDATE"]),
+                rule("ray.io", ["rayclusters"], ["UPDATE"]),
             ]
         },
         "variables": [
@@ -178,6 +187,33 @@ def _record_replicas() -> str:
         f"({has_metadata} ? [] : [JSONPatch{{op: 'add', path: '{path}', value: {{}}}}]) + "
         f"({has_annotations} ? [] : [JSONPatch{{op: 'add', path: '{path}/annotations', value: {{}}}}]) + "
         f"[JSONPatch{{op: 'add', path: '{path}/annotations/{_escape(REPLICAS)}', value: ({value})}}]) : [])"
+    )
+
+
+def _keep_elastic_gates() -> Iterator[str]:
+    """Yield CEL that puts Kueue's gate back into the templates of an elastic RayCluster.
+
+    Kueue adds it at creation and requires it from then on, but `kubectl apply` of a changed manifest replaces
+    the whole list of worker groups.
+    """
+    elastic = (
+        "request.operation == 'UPDATE' && variables.kind == 'RayCluster' && "
+        f"{annotation(ELASTIC)} == 'true' && {annotation(ELASTIC, 'oldObject')} == 'true'"
+    )
+    groups = "object.spec.?workerGroupSpecs.orValue([])"
+    indices = ", ".join(str(i) for i in range(_MAX_POD_SETS))
+    head, group = "object.spec.?headGroupSpec.?template.?spec", f"{groups}[i].?template.?spec"
+    gate = f"[{{'name': '{ELASTIC_GATE}'}}]"
+    missing = "{}.hasValue() && !{}.?schedulingGates.hasValue()"
+    gates = "/template/spec/schedulingGates"
+    yield (
+        f"({elastic} && {missing.format(head, head)} ? "
+        f"[JSONPatch{{op: 'add', path: '/spec/headGroupSpec{gates}', value: {gate}}}] : [])"
+    )
+    yield (
+        f"({elastic} ? [{indices}].filter(i, i < size({groups}) && {missing.format(group, group)})"
+        ".map(i, JSONPatch{op: 'add', path: '/spec/workerGroupSpecs/' + string(i) + "
+        f"'{gates}', value: {gate}}}) : [])"
     )
 
 
