@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.policy.pod_policies import NOT_COUNTED
 from fairway.files import parse_fleet
 from fairway.model.job import EngineId, JobState, SeenJob
 from lab.kubernetes import kwok
-from lab.kubernetes.api import ApiError
+from lab.kubernetes.api import Api, ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.integration.jobs.kubernetes_jobs import Stage
 from tests.integration.policy.policy_lab import governed
@@ -50,7 +50,7 @@ pools:
     kubernetes: {{ node_labels: {{ nvidia.com/gpu.product: {model} }} }}
 teams:
   kinds: {{ guarantee: {{ gpu: 28 }} }}
-  small: {{ guarantee: {{ gpu: 4 }} }}
+  small: {{ guarantee: {{ gpu: 4 }}, borrow: {{ gpu: 0 }} }}
 """
 PLURALS = {
     "Job": "apis/batch/v1/{}/jobs",
@@ -311,23 +311,44 @@ async def test_a_service_that_grows_past_its_quota_waits_in_part(stage: Stage, w
     assert len({(a.replica, a.ended_at) for a in ended}) == len({a.replica for a in ended}) == 3
 
 
-async def test_a_ray_cluster_grows_by_slices_of_quota(stage: Stage, workloads: Workloads) -> None:
-    """Its workers go on while it grows; beyond the quota it waits with what it has."""
-    await workloads.create("Job", "kinds", 4, 7, "others")
-    await workloads.until_running("others", 28)
-    name = await workloads.create("RayCluster", "small", 2, 1, "ray")
-    await workloads.until_running(name, 2)
+async def test_a_ray_cluster_that_scales_itself_grows_by_slices_of_quota(
+    stage: Stage, workloads: Workloads
+) -> None:
+    """Its workers go on while it grows; beyond the quota it waits with what it has.
+
+    Kueue looks for places for the whole new size beside the old one, so some GPUs have to be free.
+    """
+    api, at = stage.cluster.api, path("RayCluster", "small", "ray")
+    await workloads.create("Job", "kinds", 4, 5, "others")
+    await workloads.until_running("others", 20)
+    (body,) = MANIFESTS["RayCluster"]("ray", 2, 1)
+    body["spec"]["enableInTreeAutoscaling"] = True
+    await workloads.when_in_force(path("RayCluster", "small"), body)
+    await workloads.until_running("ray", 2)
     before = await asyncio.to_thread(worker_pods, stage, "small")
     for replicas in (2, 3):
-        (body,) = MANIFESTS["RayCluster"](name, 2, replicas)
-        await workloads.patch("RayCluster", "small", name, {"spec": body["spec"]})
-        await workloads.until_running(name, 4)
-        assert before <= await asyncio.to_thread(worker_pods, stage, "small"), "no worker was restarted"
-    job = await workloads.until(name, lambda j: j.reason_code in FULL, what="waits for the third worker")
+        await asyncio.to_thread(resize, api, at, replicas)
+        await workloads.until_running("ray", 4)
+    job = await workloads.until("ray", lambda j: j.reason_code in FULL, what="waits for the third worker")
     assert (job.state, held(job)) == (JobState.RUNNING, 4), job
-    (body,) = MANIFESTS["RayCluster"](name, 2, 1)
-    await workloads.patch("RayCluster", "small", name, {"spec": body["spec"]})
-    await workloads.until_running(name, 2)
+    (again,) = MANIFESTS["RayCluster"]("ray", 2, 3)
+    await asyncio.to_thread(api.merge, at, {"spec": again["spec"]})  # as `kubectl apply` of a manifest does
+    await asyncio.to_thread(resize, api, at, 2)
+    assert before <= await asyncio.to_thread(worker_pods, stage, "small"), "no worker was restarted"
+
+
+def resize(api: Api, at: str, replicas: int) -> None:
+    """As Ray's autoscaler does: nothing else of the object changes."""
+    deadline = Deadline(20)
+    while True:
+        found = api.get(at)
+        found["spec"]["workerGroupSpecs"][0]["replicas"] = replicas
+        try:
+            api.call("PUT", at, found)
+        except ApiError as e:
+            assert e.status == 409 and not deadline.passed, e
+        else:
+            return
 
 
 def worker_pods(stage: Stage, namespace: str) -> set[str]:

@@ -16,7 +16,7 @@ from fairway.engines.kubernetes.jobs.attempts import (
     group_by_attempt,
 )
 from fairway.engines.kubernetes.jobs.objects import PodFacts
-from fairway.engines.kubernetes.jobs.observed import ObservedJob
+from fairway.engines.kubernetes.jobs.observed import ObservedJob, current_workloads
 from fairway.engines.kubernetes.jobs.replicas import (
     GATED,
     replica_attempts,
@@ -121,7 +121,7 @@ def _request(observed: ObservedJob, resource: str) -> tuple[int, int, int]:
     gpus = next((count for name, count in observed.job.devices if name == resource), 0)
     if not observed.kind:
         return gpus, observed.job.pods, gpus * observed.job.pods
-    pod_sets = [s for w in observed.workloads if not w.replaced for s in w.pod_sets]
+    pod_sets = [s for w in current_workloads(observed.workloads) for s in w.pod_sets]
     counts = [(s.count, n) for s in pod_sets for name, n in s.devices if name == resource]
     nodes = replicas_wanted(observed) if observed.service else observed.job.pods
     queued, total = sum(count for count, _ in counts), sum(count * n for count, n in counts)

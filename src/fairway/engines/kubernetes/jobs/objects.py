@@ -44,7 +44,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 """On a pod: the Workload that counts it. Kueue writes it before the pod may start, on every kind."""
 GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
-ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+_GATES: Final = frozenset({"kueue.x-k8s.io/admission", "kueue.x-k8s.io/elastic-job"})
+_REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 class JobSpecObject(Struct, rename="camel", frozen=True, gc=False):
@@ -234,6 +235,8 @@ class WorkloadFacts(Struct, frozen=True, gc=False):
     finished_message: str
     replaced: bool
     """Whether a larger or smaller one has replaced it, as when an elastic job grows."""
+    replaces: str
+    """The name of the one that it is to replace, once it is admitted; empty: none."""
     held: bool
     """A user holds it. One that an intervention deactivated to make room is not held."""
     flavors: tuple[tuple[str, str], ...]
@@ -359,6 +362,7 @@ def workload_transform(pools: Iterable[Pool]) -> Callable[[WorkloadObject], Work
             finished_at=moment(end.last_transition_time) if end else None,
             finished_message=end.message if end else "",
             replaced=end is not None and end.reason not in _FINISHED,
+            replaces=meta.annotations.get(_REPLACES, "").rpartition("/")[2],
             held=_is_held(workload, conditions),
             flavors=_flavors(status, is_gpu),
             evictions=max(0, sum(e.count for e in status.scheduling_stats.evictions) - held_waiting(meta)),
@@ -463,7 +467,7 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
             root=None if owner else root_of("v1", "Pod", meta),
             group="" if owner else meta.labels.get(GROUP_LABEL, ""),
             workload=meta.annotations.get(WORKLOAD_ANNOTATION, ""),
-            gated=any(gate.name == ADMISSION_GATE for gate in pod.spec.scheduling_gates),
+            gated=any(gate.name in _GATES for gate in pod.spec.scheduling_gates),
             restarts=pod.spec.restart_policy in {"", "Always"},
             selector=_shared_selector(tuple(sorted(pod.spec.node_selector.items()))),
             index=int(index) if index.isdigit() else None,

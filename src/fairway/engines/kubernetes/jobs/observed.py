@@ -114,6 +114,13 @@ def engine_ids(namespace: str, kind: str, name: str, uid: str) -> tuple[EngineId
     return EngineId(f"{namespace}/{name}"), EngineId(f"{whole}/{uid[:8]}")
 
 
+def current_workloads(workloads: Iterable[WorkloadFacts]) -> list[WorkloadFacts]:
+    """Return the Workloads that say how large an object is to be: without those that others replace."""
+    current = [w for w in workloads if not w.replaced]
+    replaced = {w.replaces for w in current}
+    return [w for w in current if w.name not in replaced]
+
+
 def with_claims_of(
     job: JobFacts, workloads: Sequence[WorkloadFacts], pods: Sequence[ObservedPod]
 ) -> tuple[JobFacts, tuple[ObservedPod, ...]]:
@@ -160,7 +167,7 @@ def job_of(
     """
     times = [*(w.created for w in workloads), *(p.facts.created for p in pods)]
     finished, finished_at, message = _end(root, workloads, pods, status)
-    pod_sets = [s for w in workloads if not w.replaced for s in w.pod_sets]
+    pod_sets = [s for w in current_workloads(workloads) for s in w.pod_sets]
     count, devices, selector = _request(pod_sets, pods)
     if before is not None and not devices:
         devices, selector = before.devices, before.selector

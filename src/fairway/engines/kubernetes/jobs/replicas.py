@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.jobs.attempts import (
     pod_end,
 )
 from fairway.engines.kubernetes.jobs.objects import PodFacts
-from fairway.engines.kubernetes.jobs.observed import ObservedJob, ObservedPod
+from fairway.engines.kubernetes.jobs.observed import ObservedJob, ObservedPod, current_workloads
 from fairway.model.job import Attempt, Ending, JobState
 from fairway.model.names import NodeName
 
@@ -80,8 +80,8 @@ def replicas_wanted(observed: ObservedJob) -> int:
     there = sum(1 for p in observed.pods if not p.ended and not p.facts.deletion_requested)
     queued = sum(
         s.count
-        for w in observed.workloads
-        if not w.replaced and not w.finished and w.owner.kind != "Pod"
+        for w in current_workloads(observed.workloads)
+        if not w.finished and w.owner.kind != "Pod"
         for s in w.pod_sets
     )
     return max(there, queued)

@@ -82,8 +82,7 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
         # Else Kueue takes the priority of the pod's own PriorityClass.
         _patch("labels", PRIORITY_CLASS, f"'{facts.default}'", _NEEDS_PRIORITY),
         _patch("annotations", USER, "variables.user", "variables.root"),
-        # It grows by a slice of quota, instead of being stopped and started with its new size.
-        _patch("annotations", ELASTIC, "'true'", f"{_IS_RAY_CLUSTER} && {annotation(ELASTIC)} == ''"),
+        _patch("annotations", ELASTIC, "'true'", f"{_SCALES_ITSELF} && {annotation(ELASTIC)} == ''"),
         _leave_queue(facts),
         _record_replicas(),
         *_keep_elastic_gates(),
@@ -135,7 +134,11 @@ def queue_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
 
 _IS_UNCOUNTED: Final = f"{annotation(WORKLOAD)} == '' && {annotation(PARENT)} in ['', 'deployment']"
 """Whether nothing that Kueue queues created a pod: those of a Deployment are queued one by one."""
-_IS_RAY_CLUSTER: Final = "variables.root && variables.sets && variables.kind == 'RayCluster'"
+_SCALES_ITSELF: Final = (
+    "variables.root && variables.sets && variables.kind == 'RayCluster' && "
+    "object.spec.?enableInTreeAutoscaling.orValue(false) == true"
+)
+"""Whether Ray's autoscaler changes the size of a cluster: Kueue queues those only that are elastic."""
 _NEEDS_PRIORITY: Final = f"variables.sets && variables.isPod && {label(PRIORITY_CLASS, '')} == ''"
 
 

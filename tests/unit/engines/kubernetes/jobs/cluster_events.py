@@ -159,6 +159,7 @@ class Events:
         gpus: int = 2,
         node: str = "gpu-1",
         gated: bool = False,
+        gate: str = "",
         workload: str = "w",
         index: int | None = None,
         deletion: float | None = None,
@@ -180,8 +181,8 @@ class Events:
             "restartPolicy": "Always" if restarts else "Never",
         }
         given = list(conditions)
-        if gated:
-            spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+        if gated or gate:
+            spec["schedulingGates"] = [{"name": gate or "kueue.x-k8s.io/admission"}]
             given.append(condition("PodScheduled", "False", reason="SchedulingGated", message="gates"))
         status: Json = {"phase": "Pending", "conditions": given}
         if started is not None:

@@ -354,6 +354,18 @@ def test_an_elastic_job_goes_on_when_its_workload_is_replaced(events: Events) ->
     assert (job.state, job.reason) == (JobState.WAITING, QUOTA)
 
 
+def test_a_ray_cluster_that_grows_waits_with_what_it_has(events: Events) -> None:
+    owner = events.known(ref("RayCluster", "ray", "ray.io/v1"))
+    events.workload("w1", owner, pods=2, admitted=True)
+    events.pod("a", owner, started=5, workload="w1")
+    events.pod("b", owner, started=5, workload="w1")
+    replacing = {"kueue.x-k8s.io/workload-slice-replacement-for": "research/w1"}
+    events.workload("w2", owner, pods=3, message=QUOTA, annotations=replacing)
+    events.pod("c", owner, workload="w1", gate="kueue.x-k8s.io/elastic-job")
+    job = events.one()
+    assert (job.state, job.nodes, job.reason) == (JobState.RUNNING, 3, QUOTA)
+
+
 def test_a_bare_pod_is_a_job(events: Events) -> None:
     annotations = {"fairway.dev/user": "alice"}
     events.pod("debug", gated=True, annotations=annotations)
