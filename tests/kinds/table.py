@@ -13,6 +13,7 @@ HEAD = """\
 A workload is what a person created: the object that owns GPU pods, directly or through other objects.
 Fairway needs no list of kinds: it follows owner references. This table shows what was tested with the
 real controllers of Kubernetes, Kueue, JobSet, Kubeflow Trainer, KubeRay and LeaderWorkerSet.
+Kubeflow's older jobs (PyTorchJob and others), RayService and AppWrapper are known kinds, but were not tested.
 """
 
 
