@@ -44,8 +44,7 @@ class PodRecorder:
 
     async def _watch(self, client: httpx2.AsyncClient) -> None:
         if not self._version:
-            listed = (await client.get(self._url)).json()
-            self._version = listed["metadata"]["resourceVersion"]
+            self._version = await self._current(client)
             self.listed.set()
         params = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
         async with client.stream("GET", self._url, params=params) as lines:
@@ -53,10 +52,28 @@ class PodRecorder:
                 return
             async for line in lines.aiter_lines():
                 event = json.loads(line)
-                assert event["type"] != "ERROR", event
+                if event["type"] == "ERROR":
+                    assert event["object"]["code"] == 410, event
+                    break
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
                     self.pods[event["object"]["metadata"]["uid"]] = event["object"]
+            else:
+                return
+        await self._catch_up(client)
+
+    async def _current(self, client: httpx2.AsyncClient) -> str:
+        return str((await client.get(self._url)).json()["metadata"]["resourceVersion"])
+
+    async def _catch_up(self, client: httpx2.AsyncClient) -> None:
+        """Read every version since the last event: a new API server has none of them, but etcd does."""
+        for version in range(int(self._version) + 1, int(await self._current(client)) + 1):
+            exactly = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+            listed = await client.get(self._url, params=exactly)
+            assert listed.status_code == 200, listed.text
+            for pod in listed.json()["items"]:
+                self.pods[pod["metadata"]["uid"]] = pod
+            self._version = str(version)
 
     def of(self, engine_id: EngineId) -> list[Pod]:
         """The pods that have started of a Job or, where several nodes are a JobSet, of its Jobs."""

@@ -141,7 +141,7 @@ def pod_end(observed: ObservedJob, pod: ObservedPod, replaced_at: datetime | Non
     if end is None:
         since = facts.started or facts.created
         evicted = [at for at, _, _ in observed.evictions if at >= since]
-        others = (replaced_at, observed.job.finished_at, observed.deleted_at)
+        others = (replaced_at, observed.job.finished_at, observed.deleted_at, pod.gone_at)
         end = min([*evicted, *(t for t in others if t is not None)], default=since)
     return end
 

@@ -28,6 +28,9 @@ class ObservedPod:
     deleted: bool = False
     eviction: Eviction | None = None
     """How Kueue evicted the Workload that counts it, where that is this pod's alone."""
+    gone_at: datetime | None = None
+    """When its deletion was reported, by our clock, if nothing else was that ended it: it was deleted without
+    a grace period, or while the API server was away."""
 
     @property
     def ended(self) -> bool:

@@ -238,10 +238,12 @@ class Records:
         deleted = isinstance(change, Deleted)
         facts = change.before.value if isinstance(change, Deleted) else change.now.value
         waiting = self._waiting_pods.get(facts.uid)
+        merged = self._merged(waiting.pod.facts if waiting else None, facts)
+        unexpected = deleted and merged.ended is None and merged.deletion_requested is None
+        pod = ObservedPod(merged, deleted, gone_at=_now() if unexpected else None)
         if waiting is not None:
-            waiting.pod = ObservedPod(self._merged(waiting.pod.facts, facts), deleted)
+            waiting.pod = pod
             return
-        pod = ObservedPod(self._merged(None, facts), deleted)
         uid = self._record_of.get(facts.uid) or self._root_of_pod(change.key[0], pod)
         if uid is None:
             if not deleted:
@@ -384,7 +386,7 @@ class Records:
             for uid, pod in record.pods.items():
                 counted = pod.facts.workload == facts.name or facts.owner.uid == uid
                 if counted and pod.facts.ended is None and evicted[0] >= pod.facts.created:
-                    record.pods[uid] = ObservedPod(pod.facts, pod.deleted, evicted)
+                    record.pods[uid] = replace(pod, eviction=evicted)
         self._mark_changed(record)
 
     def _attach_pod(self, record: Record, pod: ObservedPod) -> None:
@@ -399,7 +401,7 @@ class Records:
             return
         before = record.pods.get(facts.uid)
         if before is not None:
-            pod = ObservedPod(self._merged(before.facts, facts), pod.deleted, before.eviction)
+            pod = replace(pod, facts=self._merged(before.facts, facts), eviction=before.eviction)
         record.pods[facts.uid] = pod
         if pod.deleted and facts.uid == record.uid:
             self._mark_deleted(record)  # the pod is the workload
@@ -475,11 +477,11 @@ class Records:
                 record.deleted_at = min(times) if record.root is None else max(times)
             elif waited > LINGER_SECONDS:
                 # It was in no queue and had no pods: only the event itself shows the time.
-                record.deleted_at = datetime.now(UTC).replace(microsecond=0)
+                record.deleted_at = _now()
             else:
                 return bool(record.job and record.job.finished)
         if waited > ENDING_SECONDS:
-            record.pods = {uid: ObservedPod(p.facts, True, p.eviction) for uid, p in record.pods.items()}
+            record.pods = {uid: replace(p, deleted=True) for uid, p in record.pods.items()}
         return True
 
     def delivered(self, record: Record, pods: Iterable[ObservedPod]) -> None:
@@ -501,6 +503,11 @@ class Records:
                 devices = record.settled.pop(facts.uid)
                 record.pods[facts.uid] = ObservedPod(structs.replace(facts, devices=devices))
         self.changed.update(self.by_uid)
+
+
+def _now() -> datetime:
+    """Return the time as Kubernetes writes it."""
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _root_of_job(key: Key, facts: JobFacts) -> Root:

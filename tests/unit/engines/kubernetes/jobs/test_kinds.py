@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -558,6 +558,18 @@ def test_a_pod_without_a_reported_end_has_ended_when_it_was_last_deleted(events:
     events.pod("p", owner, started=5, deletion=24)  # by force
     events.gone("Pod", "p")
     assert events.one().attempts[0].ended_at == T0 + timedelta(seconds=24)
+
+
+def test_a_replica_that_vanishes_has_ended_when_that_is_noticed(events: Events) -> None:
+    """By force, or while the API server was away: nothing says when it ended."""
+    owner = deployment(events)
+    events.pod("chat-0", owner, started=5)
+    events.pod("chat-1", owner, started=5)
+    events.seen()
+    before = datetime.now(UTC).replace(microsecond=0)
+    events.gone("Pod", "chat-0")
+    (ended,) = (a.ended_at for a in events.one().attempts if a.ended_at is not None)
+    assert before <= ended <= datetime.now(UTC)
 
 
 def test_a_pod_of_an_owner_that_is_gone_goes_too(events: Events) -> None:
