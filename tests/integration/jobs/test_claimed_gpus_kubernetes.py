@@ -300,8 +300,8 @@ async def test_no_claim_passes_the_queue(stage: Stage) -> None:
     # What only Kueue can see waits.
     over = create(alice, TEAM, job("over", resourceClaimTemplateName="huge"))
     other = create(alice, TEAM, job("other", resourceClaimTemplateName="other"))
-    assert (await stage.until(over, lambda j: j.reason_code == "AboveQuota")).gpus == 64
-    assert (await stage.until(other, lambda j: j.reason_code == "ClaimNotCounted")).attempts == ()
+    assert (await stage.until(over, lambda j: j.reason_code == "AboveQuota", 90)).gpus == 64
+    assert (await stage.until(other, lambda j: j.reason_code == "ClaimNotCounted", 90)).attempts == ()
     why = await stage.engine.explain(over, stage.fleet)
     assert why is not None and why.code == "AboveQuota"
     seen = await totals(stage)

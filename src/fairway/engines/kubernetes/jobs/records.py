@@ -103,6 +103,16 @@ class _WaitingPod:
     since: float
 
 
+@dataclass(slots=True)
+class _WaitingWorkload:
+    """A Workload whose root is not known yet."""
+
+    key: Key
+    facts: WorkloadFacts
+    since: float
+    deleted: bool = False
+
+
 class Records:
     """All workloads of a cluster, by the uid of their root."""
 
@@ -130,7 +140,7 @@ class Records:
         self._groups: dict[Key, str] = {}
         """Pod groups by namespace and name."""
         self._waiting_pods: dict[str, _WaitingPod] = {}
-        self._waiting_workloads: dict[str, tuple[Key, WorkloadFacts]] = {}
+        self._waiting_workloads: dict[str, _WaitingWorkload] = {}
         self._idle: set[str] = set()
 
     # what is known
@@ -217,19 +227,15 @@ class Records:
     def on_workload(self, change: Change[WorkloadFacts]) -> None:
         if isinstance(change, Deleted):
             facts = change.before.value
-            self._waiting_workloads.pop(facts.uid, None)
-            record = self.by_uid.get(self._record_of.pop(facts.uid, ""))
-            if record is None:
-                return
-            record.last_workload = record.workloads.pop(facts.name, facts)
-            if record.root is not None and record.root.kind == GROUP_KIND:
-                self._mark_deleted(record)
-            self._mark_changed(record)
+            if (waiting := self._waiting_workloads.get(facts.uid)) is not None:
+                waiting.deleted = True  # it may be all that is ever reported of what was deleted at once
+            elif (record := self.by_uid.get(self._record_of.pop(facts.uid, ""))) is not None:
+                self._detach_workload(record, facts)
             return
         facts = change.now.value
         uid = self._record_of.get(facts.uid) or self._root_of_workload(change.key[0], facts)
         if uid is None:
-            self._waiting_workloads[facts.uid] = (change.key, facts)
+            self._waiting_workloads[facts.uid] = _WaitingWorkload(change.key, facts, self._clock())
             self._notify()
         elif uid in self.by_uid:  # else what it belongs to is over and gone, and so will it be
             self._attach_workload(self.by_uid[uid], facts)
@@ -277,7 +283,11 @@ class Records:
     def unresolved(self) -> list[Dependent]:
         """Return the owners that are to be read for pods and Workloads whose root is not known."""
         owners = [
-            *((key[0], w.owner) for key, w in self._waiting_workloads.values() if w.owner.kind != "Pod"),
+            *(
+                (w.key[0], w.facts.owner)
+                for w in self._waiting_workloads.values()
+                if w.facts.owner.kind != "Pod"
+            ),
             *((w.key[0], w.pod.facts.owner) for w in self._waiting_pods.values() if w.pod.facts.owner),
         ]
         return [
@@ -294,12 +304,17 @@ class Records:
             del self._waiting_pods[uid]
             if found in self.by_uid:
                 self._attach_pod(self.by_uid[found], pod)
-        for uid, (key, facts) in list(self._waiting_workloads.items()):
-            found = self._root_of_workload(key[0], facts)
-            if found is not None:
-                del self._waiting_workloads[uid]
-                if found in self.by_uid:
-                    self._attach_workload(self.by_uid[found], facts)
+        for uid, workload in list(self._waiting_workloads.items()):
+            found = self._root_of_workload(workload.key[0], workload.facts)
+            late = workload.deleted and self._clock() - workload.since > ORPHAN_SECONDS
+            if found is None and not late:
+                continue
+            del self._waiting_workloads[uid]
+            if found in self.by_uid:
+                self._attach_workload(self.by_uid[found], workload.facts)
+                if workload.deleted:
+                    self._record_of.pop(uid, None)
+                    self._detach_workload(self.by_uid[found], workload.facts)
         self._roots.prune(self._dependents)
 
     def _dependents(self) -> Iterator[Dependent]:
@@ -387,6 +402,12 @@ class Records:
                 counted = pod.facts.workload == facts.name or facts.owner.uid == uid
                 if counted and pod.facts.ended is None and evicted[0] >= pod.facts.created:
                     record.pods[uid] = replace(pod, eviction=evicted)
+        self._mark_changed(record)
+
+    def _detach_workload(self, record: Record, facts: WorkloadFacts) -> None:
+        record.last_workload = record.workloads.pop(facts.name, facts)
+        if record.root is not None and record.root.kind == GROUP_KIND:
+            self._mark_deleted(record)
         self._mark_changed(record)
 
     def _attach_pod(self, record: Record, pod: ObservedPod) -> None:

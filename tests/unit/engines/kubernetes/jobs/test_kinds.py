@@ -328,6 +328,20 @@ def test_a_job_set_that_was_deleted_before_it_was_read_is_cancelled(events: Even
     assert events.one().state is JobState.CANCELLED
 
 
+def test_a_job_set_that_was_deleted_with_its_workload_before_it_was_read(events: Events) -> None:
+    gang = ref("JobSet", "gang-fwab12-0001-1", "jobset.x-k8s.io/v1alpha2")
+    events.workload("w", gang, message=QUOTA)
+    events.gone("Workload", "w")
+    assert events.records.unresolved() == [("research", gang)]
+    events.mirror._roots._links["research", gang.uid] = None  # as it was read: it no longer exists
+    events.seen()
+    ((record, _),) = events.records.to_check()
+    events.records.checked(record, None)
+    events.now = 100
+    job = events.one()
+    assert (job.name, job.state) == (gang.name, JobState.CANCELLED)
+
+
 def test_a_bare_pod_that_is_deleted_was_cancelled_whatever_its_exit_code(events: Events) -> None:
     events.pod("debug", started=5)
     events.pod("debug", started=5, deletion=20)
