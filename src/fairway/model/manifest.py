@@ -222,7 +222,7 @@ def _objects(kind: WorkloadKind, body: Json) -> Iterator[tuple[Path, WorkloadKin
 
 
 def _expand(node: object, path: Sequence[str], before: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield every value at a path, with the keys that `*` stands for."""
+    """Yield every value at a path, with the keys that `*` matched."""
     if not path:
         yield before, node
     elif path[0] != "*":
@@ -251,7 +251,7 @@ def _pods(body: Json, at: PodTemplatePath, path: Path) -> int:
     """Return the number of pods of the template at `path`."""
     pods = 1
     for count in at.counts:
-        # What `*` stands for in the path of the template, it stands for in the path of the count.
+        # In the path of the count, `*` means the same item as in the path of the template.
         keys = tuple(path[i] if part == "*" else part for i, part in enumerate(count))
         number = _number(_at(body, keys), 1)
         if count[-1] == "parallelism":  # a Job does not run more pods than it has to complete

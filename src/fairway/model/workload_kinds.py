@@ -32,7 +32,7 @@ class HoldBy(StrEnum):
 class PodTemplatePath:
     """Where a kind has pod templates, and how many pods it creates from each.
 
-    In a path, `*` stands for every item of a list and for every value of a mapping.
+    In a path, `*` means every item of a list and for every value of a mapping.
     """
 
     template: tuple[str, ...]

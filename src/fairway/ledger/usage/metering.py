@@ -317,7 +317,7 @@ async def queue(
 ) -> None:
     """Queue attempts to be metered, by job and number: they or their class changed in this transaction.
 
-    None as the number stands for all attempts of a job.
+    None as the number means all attempts of a job.
     """
     if attempts:
         rows = sorted(attempts, key=lambda one: (one[0], one[1] or 0))

@@ -33,6 +33,7 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     USER,
 )
 from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
+from fairway.engines.kubernetes.policy.pod_policies import ELASTIC, GATE, GROUP, WORKLOAD
 from fairway.engines.kubernetes.policy.workloads import PodSet, PodTemplate, WorkloadStatus
 from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
@@ -41,10 +42,6 @@ HELD_WAITING = "fairway.dev/held-waiting"
 """On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
-"""On a pod: the Workload that counts it. Kueue writes it before the pod may start, on every kind."""
-GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
-_GATES: Final = frozenset({"kueue.x-k8s.io/admission", "kueue.x-k8s.io/elastic-job"})
 _REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
@@ -221,7 +218,7 @@ class WorkloadFacts(Struct, frozen=True, gc=False):
     name: str
     uid: str
     owner: Owner
-    """What it stands for: a Job, or an object of another kind, or one of its pods."""
+    """What it queues: a Job, or an object of another kind, or one of its pods."""
     created: datetime
     queue: str
     pod_sets: tuple[PodSetFacts, ...]
@@ -465,9 +462,9 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
             uid=meta.uid,
             owner=_shared(owner) if owner else None,
             root=None if owner else root_of("v1", "Pod", meta),
-            group="" if owner else meta.labels.get(GROUP_LABEL, ""),
-            workload=meta.annotations.get(WORKLOAD_ANNOTATION, ""),
-            gated=any(gate.name in _GATES for gate in pod.spec.scheduling_gates),
+            group="" if owner else meta.labels.get(GROUP, ""),
+            workload=meta.annotations.get(WORKLOAD, ""),
+            gated=any(gate.name in (GATE, ELASTIC) for gate in pod.spec.scheduling_gates),
             restarts=pod.spec.restart_policy in {"", "Always"},
             selector=_shared_selector(tuple(sorted(pod.spec.node_selector.items()))),
             index=int(index) if index.isdigit() else None,

@@ -73,7 +73,7 @@ def controlling_owner(references: Sequence[Owner]) -> Owner | None:
 
 
 def workload_owner(meta: OwnedMeta) -> Owner:
-    """Return the object that a Kueue Workload stands for.
+    """Return the object that a Kueue Workload queues.
 
     Those of StatefulSets, LeaderWorkerSets and pod groups have no controlling owner: their pods own them,
     beside the object that made these, and they carry its name. A pod group is nothing but its Workload.

@@ -52,7 +52,7 @@ KUEUES_QUEUE: Final = "default"
 """The same where only Kueue can: it assigns a queue of this name to every job of the namespace."""
 
 CLAIM_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
-"""The prefix of resources that stand for a claim of a DeviceClass."""
+"""The prefix of resources by which Kueue counts claims of a DeviceClass."""
 NO_CLAIMS: Final = "resource claims can hold GPUs that no queue counts: ask for GPUs in the limits"
 CLAIM_BY_NAME: Final = (
     "no queue counts a resource claim by its name, which several pods may share: use a template of claims "

@@ -39,7 +39,7 @@ from fairway.engines.kubernetes.policy.admission_policies import (
 )
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.pod_policies import (
-    ELASTIC_GATE,
+    ELASTIC,
     PARENT,
     REPLICAS,
     WORKLOAD,
@@ -49,8 +49,6 @@ from fairway.engines.kubernetes.policy.pod_policies import (
 ANYWHERE: Final = "fairway.anywhere"
 """The flavor without a topology. It has no quota, for a resource that nothing asks for."""
 ANYWHERE_RESOURCE: Final = "fairway.dev/anywhere"
-ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
-"""The annotation by which Kueue admits what an object grows by as a slice of its own."""
 _MAX_POD_SETS: Final = 16
 _TOPOLOGY_REQUESTS: Final = (
     "required",
@@ -206,7 +204,7 @@ def _keep_elastic_gates() -> Iterator[str]:
     groups = "object.spec.?workerGroupSpecs.orValue([])"
     indices = ", ".join(str(i) for i in range(_MAX_POD_SETS))
     head, group = "object.spec.?headGroupSpec.?template.?spec", f"{groups}[i].?template.?spec"
-    gate = f"[{{'name': '{ELASTIC_GATE}'}}]"
+    gate = f"[{{'name': '{ELASTIC}'}}]"
     missing = "{}.hasValue() && !{}.?schedulingGates.hasValue()"
     gates = "/template/spec/schedulingGates"
     yield (

@@ -52,8 +52,8 @@ from fairway.engines.kubernetes.policy.admission_policies import (
 from fairway.model.workload_kinds import POD
 
 GATE: Final = "kueue.x-k8s.io/admission"
-ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
-"""The gate of pods by which an object grows that Kueue admits slice by slice."""
+ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
+"""The annotation of an object that Kueue admits slice by slice, and the gate of pods by which it grows."""
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
 """The annotation of a pod, and of a template that Kueue started: its Workload."""
 PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
@@ -136,7 +136,7 @@ def _started(facts: AdmissionFacts) -> str:
     """
     kinds = [k for k in facts.kinds if k.framework not in GATED and k.kind not in _CREATES_NO_PODS]
     return (
-        f"({annotation(WORKLOAD)} != '' || {_gated('object', ELASTIC_GATE)}) && "
+        f"({annotation(WORKLOAD)} != '' || {_gated('object', ELASTIC)}) && "
         f"variables.controllers.exists(o, {is_kind(kinds)} && {MAY_CONTROL})"
     )
 
@@ -212,7 +212,7 @@ def _create_checks(facts: AdmissionFacts) -> Iterator[Json]:
 
 
 def _update_checks() -> Iterator[Json]:
-    gates = (f"(!{_gated('oldObject', gate)} || {_gated('object', gate)})" for gate in (GATE, ELASTIC_GATE))
+    gates = (f"(!{_gated('oldObject', gate)} || {_gated('object', gate)})" for gate in (GATE, ELASTIC))
     yield _update(" && ".join(gates), "only Kueue takes its gate off a pod")
     marks = [*(annotation(k) for k in (WORKLOAD, PARENT, *_GROUP_MARKS, *_SERVING_MARKS))]
     marks += [label("kueue.x-k8s.io/managed", ""), label(PRIORITY_CLASS, "")]
