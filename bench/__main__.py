@@ -13,6 +13,7 @@ from bench.figure import Figure
 
 BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
+    "forecast": "month-end forecasts of the demo and of traces, against the rate of the last seven days",
     "ingest": "usage rows by the meter, against bare COPY of them into the same table",
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",
     "load": "two hundred clients on a server that sheds load, against the same server without bounds",
@@ -23,6 +24,7 @@ BENCHMARKS = {
     "pages": "pages over a ledger of very many jobs, against the same questions in plain SQL",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
+    "recompute": "every figure of money of a demo or a lab, against the ledger's raw rows priced naively",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
     "telemetry": "one window of GPU metrics of many GPUs, against sums by job in bare PromQL",

@@ -78,7 +78,7 @@ class Crowd:
 async def run(size: str) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="fw-bench-") as home:
         Path(home).chmod(0o711)
-        demo = await _demo(home)
+        demo = await start_demo(home)
         try:
             return [await _measured(size, demo, home)]
         finally:
@@ -87,14 +87,15 @@ async def run(size: str) -> list[Figure]:
             await asyncio.wait_for(demo.wait(), 60)
 
 
-async def _demo(home: str) -> asyncio.subprocess.Process:
+async def start_demo(home: str, days: int = 7) -> asyncio.subprocess.Process:
+    """Start a demo whose files are all in `home`, and wait until it is ready."""
     fairway = str(Path(sys.executable).with_name("fairway"))
     environment = os.environ | {"XDG_CONFIG_HOME": f"{home}/config", "TMPDIR": home}
     with Path(home, "log").open("wb") as log:
         demo = await asyncio.create_subprocess_exec(
-            fairway, "demo", "--days", "7", env=environment, stdout=log, stderr=log
+            fairway, "demo", "--days", str(days), env=environment, stdout=log, stderr=log
         )
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(300):
         while "is ready" not in Path(home, "log").read_text():
             await asyncio.sleep(0.5)
     return demo

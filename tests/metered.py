@@ -131,7 +131,7 @@ class Hand:
             row = self.db.execute(
                 "INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native)"
                 " VALUES (%s, 'ann', %s, %s, %s, 'normal', true)"
-                " ON CONFLICT (cluster, user_name, team, pool, slice, priority, native, kind, service)"
+                " ON CONFLICT ON CONSTRAINT job_class_alike_key"
                 " DO UPDATE SET native = true RETURNING id",
                 (CLUSTER, team, pool, slice_),
             ).fetchone()

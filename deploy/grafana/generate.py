@@ -133,7 +133,7 @@ FLEET = (
             ),
             panel(
                 "Spent a day",
-                "At this rate, in the fleet's currency, over the last seven days.",
+                "At the current rate, in the fleet's currency, on the mean weekday.",
                 ("max by (team) (fairway_budget_spent_per_day)", "{{team}}"),
             ),
             panel(

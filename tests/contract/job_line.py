@@ -35,6 +35,7 @@ TEAMS = """
 teams:
   research: { share: 1, guarantee: { work: 4 }, members: [alice, bob] }
   product: { share: 1, guarantee: { work: 4 }, members: [carol] }
+cost: { labels: [experiment] }
 """
 IMAGE = "localhost/python:3"
 """What pods of the lab's real node can run; Slurm takes no notice of it."""
@@ -140,7 +141,7 @@ class Native:
     """The engine's own tools, in a person's hand."""
 
     submit: Callable[[str, int], str]
-    """(user, seconds) -> the engine's id of a job of one GPU."""
+    """(user, seconds) -> the engine's id of a job of one GPU, of project llm and experiment e1."""
     count: Callable[[Sequence[str]], Mapping[str, int]]
     """How many engine jobs, over or not, exist under each of these names."""
 
@@ -223,7 +224,9 @@ async def _open_slurm(name: str) -> AsyncIterator[Opened]:
 
         def submit(user: str, seconds: int) -> str:
             wrap = f"--wrap=sleep {seconds}"
-            said = instance.run("sbatch", "--parsable", "--gres=gpu:1", "--output=/dev/null", wrap, user=user)
+            words = "--comment=ticket 7, project=llm experiment=e1 note=x"
+            options = ("--parsable", "--gres=gpu:1", "--output=/dev/null", words)
+            said = instance.run("sbatch", *options, wrap, user=user)
             assert said.returncode == 0, said.stderr
             return said.stdout.strip().partition(";")[0]
 
@@ -261,8 +264,8 @@ async def _open_kubernetes(name: str) -> AsyncIterator[Opened]:
             job = {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": {"name": word},
-                "spec": {"template": {"spec": pods}},
+                "metadata": {"name": word, "labels": {"fairway.dev/project": "llm"}},
+                "spec": {"template": {"metadata": {"labels": {"experiment": "e1"}}, "spec": pods}},
             }
             api.call("POST", "/apis/batch/v1/namespaces/research/jobs", job)
             return f"research/{word}"

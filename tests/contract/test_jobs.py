@@ -190,10 +190,26 @@ async def test_a_native_job_is_seen_at_once(line: JobLine) -> None:
     (job,) = found
     assert job.team == "research"
     assert job.user == "alice"
+    assert (job.project, job.labels) == ("llm", {"experiment": "e1"})
     seen = line.until(job.id, JobState.RUNNING, within=60)
     assert seen.attempts[0].devices == 1
     line.client("admin").cancel([job.id])
-    line.until(job.id, JobState.CANCELLED)
+    over = line.until(job.id, JobState.CANCELLED)
+    assert (over.project, over.labels) == ("llm", {"experiment": "e1"}), "the engine's records may lack them"
+
+
+async def test_a_job_has_its_project_and_labels(line: JobLine) -> None:
+    labels = {"experiment": "e2", "note": "x"}
+    word = line.submit(name="labelled", project="vision", labels=labels, script=script("sleep 2"))
+    job = line.until(word, JobState.DONE)
+    assert (job.project, job.labels) == ("vision", {"experiment": "e2"})
+    assert job.spec is not None
+    assert job.spec.labels == labels
+    (found,) = line.shown("get", "jobs", "--project", "vision", "--label", "experiment=e2")
+    assert found["id"] == word
+    assert line.shown("get", "jobs", "--project", "vision", "--label", "experiment=e3") == []
+    report = line.client("admin").report_usage(by=["project", "label:experiment"], window="today")
+    assert ["vision", "e2"] in [row.labels for row in report.rows]
 
 
 async def test_others_may_look_and_not_touch(line: JobLine) -> None:

@@ -15,7 +15,7 @@ from tests.docs.reading import Block, blocks, pages
 
 BLOCKS = [block for page in pages() for block in blocks(page) if block.language in ("yaml", "yml")]
 SECTIONS = {"clusters", "pools", "teams", "priorities", "fairness", "users", "cost", "gpu_types"}
-SECTIONS |= {"diagnosis", "health", "idle", "notify"}
+SECTIONS |= {"budgets", "diagnosis", "health", "idle", "notify"}
 SURROUNDINGS: dict[str, Any] = {
     "apiVersion": "fairway/v1alpha1",
     "kind": "Fleet",
@@ -35,6 +35,7 @@ POOLS = {
         "slices": ["1g.10gb", "3g.40gb"],
     },
 }
+TEAMS = {"nlp": {"guarantee": {"hpc-a100": 8}}}
 PARTS_OF_OTHERS = {"fairSharing", "resources", "integrations", "credentials", "slice_prices"}
 """Checked where the whole is: Kueue's configuration in the lab, the others within a fleet file."""
 
@@ -42,6 +43,8 @@ PARTS_OF_OTHERS = {"fairSharing", "resources", "integrations", "credentials", "s
 def whole_fleet(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a fleet file with what the page leaves out around it."""
     fleet = {**SURROUNDINGS, **part}
+    if "budgets" in part and "teams" not in part:
+        fleet["teams"] = TEAMS
     fleet["clusters"] = {**SURROUNDINGS["clusters"], **part.get("clusters", {})}
     if "pools" not in part:
         fleet["pools"] = {name: {"capacity": "owned", "price": 1.9, **pool} for name, pool in POOLS.items()}

@@ -23,11 +23,13 @@ from fairway.api.routes import policy as policy_routes
 from fairway.api.routes import use as use_routes
 from fairway.api.routes.gpu_health import add_gpu_health_routes
 from fairway.api.routes.logins import add_login_routes
+from fairway.api.routes.notices import add_notice_routes
 from fairway.ledger import Ledger
 from fairway.services.alerts import AlertServices
 from fairway.services.cost_queries import CostQueries
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
+from fairway.services.notices import NoticeQueries
 from fairway.services.policy import PolicyServices
 
 
@@ -73,6 +75,7 @@ def create_app(
     cost_routes.add_statement_routes(app, costs)
     cost_routes.add_price_routes(app, costs)
     alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
+    add_notice_routes(app, NoticeQueries(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)
     add_login_routes(app, ledger)
     fleet_routes.add_status_routes(app, ledger, fleets, registry)

@@ -45,12 +45,13 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "login": CommandEntry("Sign in to a server with your organisation's account."),
     "logout": CommandEntry("Sign out and revoke the token of this machine.", "login"),
     "logs": CommandEntry("Print the output of a job."),
+    "notices": CommandEntry("List notices, and choose which of them you get."),
     "plan": CommandEntry("Show what a fleet file would change on each cluster."),
     "price": CommandEntry("Show, compute and import GPU prices."),
     "release": CommandEntry("Release jobs that are on hold.", "jobs_change"),
     "release-all": CommandEntry("Lift all limits on a cluster, in an emergency.", "leave", "release_all"),
     "render": CommandEntry("Write configuration files for Slurm and Prometheus."),
-    "report": CommandEntry("Report cost, usage, waste, efficiency and chargeback."),
+    "report": CommandEntry("Report cost, usage, waste, efficiency, forecasts and chargeback."),
     "rollback": CommandEntry("Plan and apply an earlier revision of the fleet file."),
     "run": CommandEntry("Run a command on GPUs."),
     "schema": CommandEntry("Print the JSON Schema of fleet files or job files."),
@@ -69,7 +70,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {"ps": ("get", "jobs"), "stop": ("c
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Jobs": ("run", "submit", "ps", "why", "describe", "logs", "cancel", "hold", "release", "keep"),
-    "Fleet": ("get", "top", "uncordon"),
+    "Fleet": ("get", "top", "notices", "uncordon"),
     "Policy": (
         "check",
         "plan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Self, Unpack
 
 import httpx2
@@ -21,6 +22,7 @@ from fairway.client.waiting import HasTasks, JobNotFinished, JobsWait, task_ids
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.job import JobState
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.observation import Health
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
@@ -29,6 +31,7 @@ from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import logins as login_wire
+from fairway.wire import notices as notice_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import Item, Page
 
@@ -154,12 +157,16 @@ class Client:
         *,
         force: bool,
         confirmed: Sequence[str] = (),
+        reprice_past: bool = False,
     ) -> policy_wire.Apply:
         """Start to apply a planned fleet file; follow it with `apply_progress`.
 
-        `confirmed` names what may be removed; `force` confirms all of it.
+        `confirmed` names what may be removed; `force` confirms all of it. `reprice_past` lets charges of
+        closed months change.
         """
-        request = requests.apply(fleet, source, fingerprints, force=force, confirmed=confirmed)
+        request = requests.apply(
+            fleet, source, fingerprints, force=force, confirmed=confirmed, reprice_past=reprice_past
+        )
         return self._send(request)
 
     def adopt(self, cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> policy_wire.Apply:
@@ -205,6 +212,22 @@ class Client:
     def drift(self, cluster: str | None = None) -> ItemList[policy_wire.Drift]:
         """Return the differences between the clusters and what was last applied to them."""
         return ItemList(self._items(requests.drift(cluster)))
+
+    def notices(self, kind: NoticeKind | None = None, limit: int = 50) -> notice_wire.Notices:
+        """Return the newest notices that the caller may see, with what came of sending them."""
+        return self._send(requests.notices(kind, limit))
+
+    def notice_rules(self) -> notice_wire.OwnNoticeRules:
+        """Return which notices the caller gets by mail."""
+        return self._send(requests.notice_rules())
+
+    def put_notice_rules(self, rules: notice_wire.NoticeRules) -> notice_wire.OwnNoticeRules:
+        """Replace the caller's rules."""
+        return self._send(requests.put_notice_rules(rules))
+
+    def test_notice(self, team: str | None = None) -> notice_wire.Notice:
+        """Send a test notice to the caller, or to the channels of a team."""
+        return self._send(requests.test_notice(team))
 
     def budgets(self) -> budget_wire.Budgets:
         """Return the state of the budgets that the caller may see."""
@@ -393,9 +416,21 @@ class Client:
         """Report the capacity by day and pool, used or not, and its cost."""
         return self._send(requests.capacity(**filters))
 
+    def report_commitments(self, **filters: Unpack[CostFilters]) -> cost_wire.CommitmentReport:
+        """Report coverage, utilisation, break-even and savings of each commitment; of all or one `pool`."""
+        return self._send(requests.commitments(**filters))
+
+    def forecasts(self, by: str = "team") -> budget_wire.Forecasts:
+        """Return what each team, with those inside it, or project will have spent when the month ends."""
+        return self._send(requests.forecasts(by))
+
     def statements(self, month: str, team: str | None = None) -> cost_wire.Statements:
         """Return the charges of a month by team."""
         return self._send(requests.statements(month, team))
+
+    def statement_document(self, month: str, team: str | None = None) -> cost_wire.StatementDocument:
+        """Return the statements of a month as one HTML file that explains each amount."""
+        return self._send(requests.statement_document(month, team))
 
     def close_month(self, month: str) -> cost_wire.Statements:
         """Close a month: its statements never change again."""
@@ -405,9 +440,22 @@ class Client:
         """Return the current price of each pool."""
         return self._send(requests.prices())
 
-    def keep_price_points(self, pool: str, points: Sequence[cost_wire.PricePoint]) -> int:
+    def keep_price_points(
+        self, pool: str, points: Sequence[cost_wire.PricePoint], *, allow_jumps: bool = False
+    ) -> int:
         """Add to a pool's price series. Returns the number of new or changed points."""
-        return sum(self._send(request).kept for request in requests.price_points(pool, points))
+        batches = requests.price_points(pool, points, allow_jumps=allow_jumps)
+        return sum(self._send(request).kept for request in batches)
+
+    def price_points(
+        self, pool: str, *, until: datetime | None = None, history: bool = False, limit: int = 100
+    ) -> cost_wire.PricePoints:
+        """Return a pool's price series before `until`, newest first; `history` adds replaced ones."""
+        return self._send(requests.list_price_points(pool, until=until, history=history, limit=limit))
+
+    def withdraw_price_points(self, pool: str, start: datetime, until: datetime | None = None) -> int:
+        """Withdraw a pool's prices from `start` until before `until`. Returns their number."""
+        return self._send(requests.withdraw_price_points(pool, start, until)).withdrawn
 
     def export_focus(self, window: str, team: str | None = None) -> Iterator[bytes]:
         """Yield a FOCUS file as CSV, in pieces as the server writes them. Raises if the stream is cut off."""

@@ -32,11 +32,26 @@ class Filters(TypedDict, total=False):
     """Submitted before."""
     window: str | None
     """Submitted on these days, such as `7d`, `2026-10` or `last-week`, instead of `since` and `until`."""
+    project: str | None
+    labels: Iterable[str]
+    """Labels that the fleet keeps for cost, as `experiment=e12`."""
     search: str | None
     """A part of the name or of the user, or the start of the id."""
 
 
-_TEXTS: Final = ("cluster", "team", "user", "pool", "name", "node", "array", "kind", "window", "search")
+_TEXTS: Final = (
+    "cluster",
+    "team",
+    "user",
+    "pool",
+    "name",
+    "node",
+    "array",
+    "kind",
+    "window",
+    "project",
+    "search",
+)
 
 
 def job_params(filters: Filters, limit: int) -> list[tuple[str, str]]:
@@ -45,6 +60,7 @@ def job_params(filters: Filters, limit: int) -> list[tuple[str, str]]:
     params: list[tuple[str, object]] = [
         *((key, filters.get(key)) for key in _TEXTS),
         *(("state", str(state)) for state in filters.get("states", ())),
+        *(("label", label) for label in filters.get("labels", ())),
         *((key, _flag(filters.get(key))) for key in ("native", "service")),
         ("since", _zulu(since) if since else None),
         ("until", _zulu(until) if until else None),

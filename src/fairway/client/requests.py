@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import PurePath
 from typing import Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from fairway.client.http import ApiRequest, Document, Response, get
 from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import Tolerates
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.observation import Health
 from fairway.model.text import nearest, parse_duration
 from fairway.wire import budgets as budget_wire
@@ -25,6 +27,7 @@ from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import logins as login_wire
+from fairway.wire import notices as notice_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import MAX_PER_PAGE, Page
 
@@ -54,6 +57,8 @@ class SpecFields(TypedDict, total=False):
     gpus: int | str | job_wire.GpuRequest
     """`2`, `"H100:8"`, `"A100-80GB"`, `"40GB..80GB"`, `"1g.10gb:2"`; on each node."""
     team: str | None
+    project: str | None
+    labels: dict[str, str]
     priority: str | None
     pool: str | None
     nodes: int
@@ -331,6 +336,7 @@ def apply(
     *,
     force: bool,
     confirmed: Sequence[str] = (),
+    reprice_past: bool = False,
 ) -> ApiRequest[policy_wire.Apply]:
     """Start to apply a planned fleet file."""
     body = policy_wire.ApplyRequest(
@@ -339,6 +345,7 @@ def apply(
         fingerprints=dict(fingerprints),
         force=force,
         confirmed=list(confirmed),
+        reprice_past=reprice_past,
     )
     return _cluster_request("/v1/applies", body, policy_wire.Apply)
 
@@ -401,6 +408,27 @@ def drift(cluster: str | None) -> ApiRequest[Page[policy_wire.Drift]]:
     return _list("/v1/drift", Page[policy_wire.Drift], cluster=cluster)
 
 
+def notices(kind: NoticeKind | None, limit: int) -> ApiRequest[notice_wire.Notices]:
+    """Request the newest notices that the caller may see."""
+    return get("/v1/notices", notice_wire.Notices, [("kind", kind), ("limit", limit)])
+
+
+def notice_rules() -> ApiRequest[notice_wire.OwnNoticeRules]:
+    """Request which notices the caller gets."""
+    return get("/v1/notices/rules", notice_wire.OwnNoticeRules)
+
+
+def put_notice_rules(rules: notice_wire.NoticeRules) -> ApiRequest[notice_wire.OwnNoticeRules]:
+    """Replace the caller's rules."""
+    return ApiRequest("PUT", "/v1/notices/rules", notice_wire.OwnNoticeRules, body=rules, idempotent=True)
+
+
+def test_notice(team: str | None) -> ApiRequest[notice_wire.Notice]:
+    """Send a test notice to the caller, or to the channels of a team."""
+    params = () if team is None else (("team", team),)
+    return ApiRequest("POST", "/v1/notices/test", notice_wire.Notice, params=params)
+
+
 def budgets() -> ApiRequest[budget_wire.Budgets]:
     """Request the state of the budgets that the caller may see."""
     return get("/v1/budgets", budget_wire.Budgets)
@@ -437,11 +465,14 @@ class CostFilters(TypedDict, total=False):
     window: str
     """`30d`, `2026-10`, `2026-10-15`, `2026-10-01..2026-10-15`."""
     by: Sequence[str]
-    """team, user, pool, priority, name, cluster, slice, day."""
+    """team, user, project, label:KEY, pool, priority, name, service, kind, cluster, slice, day."""
     team: str | None
     """Includes all teams inside it."""
     user: str | None
     pool: str | None
+    project: str | None
+    labels: Sequence[str]
+    """Labels that the fleet keeps for cost, as `experiment=e12`."""
     most: int | None
     """The maximum number of rows; the remaining ones are summed up in one."""
 
@@ -471,9 +502,25 @@ def capacity(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CapacityRep
     return _report("capacity", cost_wire.CapacityReport, filters)
 
 
+def commitments(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CommitmentReport]:
+    """Request what became of commitments."""
+    return _report("commitments", cost_wire.CommitmentReport, filters)
+
+
+def forecasts(by: str) -> ApiRequest[budget_wire.Forecasts]:
+    """Request what payers will have spent when the month ends."""
+    return get("/v1/reports/forecast", budget_wire.Forecasts, (("by", by),))
+
+
 def statements(month: str, team: str | None) -> ApiRequest[cost_wire.Statements]:
     """Request the statements of a month by team."""
     return get(f"/v1/statements/{_quoted(month)}", cost_wire.Statements, [("team", team)], _REPORT_TIMEOUT)
+
+
+def statement_document(month: str, team: str | None) -> ApiRequest[cost_wire.StatementDocument]:
+    """Request the statements of a month as an HTML file."""
+    path = f"/v1/statements/{_quoted(month)}/document"
+    return get(path, cost_wire.StatementDocument, [("team", team or None)], _REPORT_TIMEOUT)
 
 
 def close_month(month: str) -> ApiRequest[cost_wire.Statements]:
@@ -488,11 +535,13 @@ def prices() -> ApiRequest[cost_wire.Prices]:
 
 
 def price_points(
-    pool: str, points: Sequence[cost_wire.PricePoint]
+    pool: str, points: Sequence[cost_wire.PricePoint], *, allow_jumps: bool = False
 ) -> list[ApiRequest[cost_wire.StoredPricePoints]]:
     """Add to a pool's price series, in several requests if there are many points."""
     batches = [
-        cost_wire.PricePointsRequest(points=list(points[i : i + _MAX_POINTS_PER_REQUEST]))
+        cost_wire.PricePointsRequest(
+            points=list(points[i : i + _MAX_POINTS_PER_REQUEST]), allow_jumps=allow_jumps
+        )
         for i in range(0, len(points), _MAX_POINTS_PER_REQUEST)
     ]
     path, response_type = f"/v1/pools/{_quoted(pool)}/price-points", cost_wire.StoredPricePoints
@@ -500,6 +549,27 @@ def price_points(
         ApiRequest("PUT", path, response_type, body=batch, timeout=_REPORT_TIMEOUT, idempotent=True)
         for batch in batches
     ]
+
+
+def list_price_points(
+    pool: str, *, until: datetime | None, history: bool, limit: int
+) -> ApiRequest[cost_wire.PricePoints]:
+    """Request a pool's price series, newest first."""
+    params = [
+        ("until", None if until is None else until.isoformat()),
+        ("history", "true" if history else None),
+        ("limit", limit),
+    ]
+    return get(f"/v1/pools/{_quoted(pool)}/price-points", cost_wire.PricePoints, params)
+
+
+def withdraw_price_points(
+    pool: str, start: datetime, until: datetime | None
+) -> ApiRequest[cost_wire.WithdrawnPricePoints]:
+    """Withdraw a pool's prices from `start` until before `until`. Not retried: the second finds none."""
+    params = [("start", start.isoformat()), *([] if until is None else [("until", until.isoformat())])]
+    path = f"/v1/pools/{_quoted(pool)}/price-points"
+    return ApiRequest("DELETE", path, cost_wire.WithdrawnPricePoints, params=tuple(params))
 
 
 def focus(window: str, team: str | None) -> ApiRequest[BaseModel]:
@@ -523,7 +593,8 @@ def _cluster_request(path: str, body: BaseModel, response_type: type[Response]) 
 
 def _report(kind: str, response_type: type[Response], filters: CostFilters) -> ApiRequest[Response]:
     params: list[tuple[str, object]] = [
-        *((key, filters.get(key)) for key in ("window", "team", "user", "pool", "most")),
+        *((key, filters.get(key)) for key in ("window", "team", "user", "pool", "project", "most")),
+        *(("label", label) for label in filters.get("labels", ())),
         *(("by", label) for label in filters.get("by", ())),
     ]
     return get(f"/v1/reports/{kind}", response_type, params, _REPORT_TIMEOUT)

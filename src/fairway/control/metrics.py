@@ -12,10 +12,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fairway.cost.budgets import budget_outlook
 from fairway.ledger import StoredBudgetStatus, TeamUsage
-from fairway.model.budget import BudgetLevel
+from fairway.model.budget import BudgetOutlook
 from fairway.model.metric import Metric
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, TeamName
 from fairway.model.usage import CapacitySample
 
 CAPACITY_STATES: Final = ("total", "drained", "down", "fragmented")
@@ -105,6 +106,20 @@ CAPACITY: Final = Metric(
     "Only the server that holds the lease of the cluster's meter loop shows it.",
     ("cluster", "pool", "slice", "state"),
 )
+ABOVE_CAPACITY: Final = Metric(
+    "fairway_usage_above_capacity_devices",
+    "gauge",
+    "GPUs, or slices, that jobs were metered for beyond those that a pool had, on average over the last full "
+    "hour. Not there: none. Only the server that holds the lease of the cluster's meter loop shows it.",
+    ("cluster", "pool", "slice"),
+)
+FEED_OVERDUE: Final = Metric(
+    "fairway_spot_price_overdue_seconds",
+    "gauge",
+    "Seconds since a spot price of a pool should have come: three times the interval at which they came. 0: "
+    "it is not overdue. Only the server that holds the lease of the cluster's meter loop shows it.",
+    ("cluster", "pool"),
+)
 _BUDGETS: Final = "Only the server that holds the lease of the budget loop shows it."
 LIMIT: Final = Metric(
     "fairway_budget_limit",
@@ -122,7 +137,7 @@ SPENT: Final = Metric(
 BURN: Final = Metric(
     "fairway_budget_spent_per_day",
     "gauge",
-    f"What of it is spent a day, over the last seven days of its period. {_BUDGETS}",
+    f"What of it is spent a day at the current rate, on the mean weekday. {_BUDGETS}",
     ("team",),
 )
 RUNS_OUT: Final = Metric(
@@ -135,7 +150,8 @@ RUNS_OUT: Final = Metric(
 LEVEL: Final = Metric(
     "fairway_budget_state",
     "gauge",
-    "1 for how far it is spent, 0 for the others: `ok`, `warned` (the part at which it says so), `spent`. "
+    "1 for its state, 0 for the others: `ok`, `warned` (the part at which it says so), `runs-out` (before "
+    "the period ends), `spent`. "
     f"{_BUDGETS}",
     ("team", "state"),
 )
@@ -162,6 +178,8 @@ METRICS: Final = (
     USED,
     TAKEN_BACK,
     CAPACITY,
+    ABOVE_CAPACITY,
+    FEED_OVERDUE,
     LIMIT,
     SPENT,
     BURN,
@@ -303,6 +321,21 @@ class NoticeMetrics:
         self._attempts.labels(kind, result).inc()
 
 
+class _ClusterGauge:
+    """A gauge whose series of one cluster are set together; those that are not set any more are removed."""
+
+    def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(metric.name, metric.help, metric.labels, registry=registry)
+        self._exported: dict[str, set[tuple[str, ...]]] = {}
+
+    def set(self, cluster: str, values: Mapping[tuple[str, ...], float]) -> None:
+        for labels in self._exported.get(cluster, set()) - values.keys():
+            self._gauge.remove(cluster, *labels)
+        self._exported[cluster] = set(values)
+        for labels, value in values.items():
+            self._gauge.labels(cluster, *labels).set(value)
+
+
 class UsageMetrics:
     """The metrics of the meter loop. Labelled by team and pool, never by job."""
 
@@ -310,7 +343,17 @@ class UsageMetrics:
         self._used = Counter(USED.name, USED.help, USED.labels, registry=registry)
         self._taken_back = Counter(TAKEN_BACK.name, TAKEN_BACK.help, TAKEN_BACK.labels, registry=registry)
         self._capacity = Gauge(CAPACITY.name, CAPACITY.help, CAPACITY.labels, registry=registry)
+        self._above = _ClusterGauge(ABOVE_CAPACITY, registry)
+        self._overdue = _ClusterGauge(FEED_OVERDUE, registry)
         self._exported: dict[str, set[tuple[str, str]]] = {}
+
+    def above_capacity(self, cluster: str, devices: Mapping[tuple[str, ...], float]) -> None:
+        """Set the devices that were held beyond the capacity of each pool and slice, and remove others."""
+        self._above.set(cluster, devices)
+
+    def feeds(self, cluster: str, overdue: Mapping[PoolName, float]) -> None:
+        """Set the seconds by which the next spot price of each pool is overdue, and remove others."""
+        self._overdue.set(cluster, {(pool,): seconds for pool, seconds in overdue.items()})
 
     def used(self, cluster: str, used: TeamUsage) -> None:
         """Count the usage of one team and supply in a metered batch."""
@@ -339,7 +382,7 @@ class UsageMetrics:
 
 
 class BudgetMetrics:
-    """The metrics of the budget loop: seven series for each budget, by team."""
+    """The metrics of the budget loop: eight series for each budget, by team."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._limit = Gauge(LIMIT.name, LIMIT.help, LIMIT.labels, registry=registry)
@@ -357,8 +400,9 @@ class BudgetMetrics:
             self._limit.labels(one.team).set(float(one.amount))
             self._spent.labels(one.team).set(float(one.spent))
             self._burn.labels(one.team).set(float(one.per_day))
-            for level in BudgetLevel:
-                self._level.labels(one.team, level.value).set(level is one.level)
+            outlook = budget_outlook(one.level, one.runs_out)
+            for state in BudgetOutlook:
+                self._level.labels(one.team, state.value).set(state is outlook)
             if one.team in run_out:
                 self._runs_out.labels(one.team).set(run_out[one.team])
             else:
@@ -374,8 +418,8 @@ class BudgetMetrics:
             self._not_running_out(team)
             for gauge in (self._limit, self._spent, self._burn):
                 gauge.remove(team)
-            for level in BudgetLevel:
-                self._level.remove(team, level.value)
+            for state in BudgetOutlook:
+                self._level.remove(team, state.value)
 
     def _not_running_out(self, team: TeamName) -> None:
         self._runs_out.labels(team)  # exists now, so that removing it cannot fail

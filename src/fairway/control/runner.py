@@ -16,11 +16,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fairway.control.loop import LeasedLoop, Pace, Step
+from fairway.control.loops.anomalies import FindAnomalies
 from fairway.control.loops.apply import ApplyToCluster
 from fairway.control.loops.archive import ArchiveUsage
 from fairway.control.loops.budget import HoldTeams, TrackBudgets
 from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
+from fairway.control.loops.forecast import ForecastSpending
 from fairway.control.loops.health import WatchHealth
 from fairway.control.loops.idle import ApplyIdleRules
 from fairway.control.loops.intervene import InterveneCluster
@@ -28,6 +30,7 @@ from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.notify import DeliverNotices
 from fairway.control.loops.observe import ObserveCluster
+from fairway.control.loops.problems import ReportProblems
 from fairway.control.loops.telemetry import ReadTelemetry
 from fairway.control.metrics import (
     BudgetMetrics,
@@ -43,7 +46,12 @@ from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import ClusterName
 from fairway.services.charges import Costs
+from fairway.services.fleet_history import FleetHistory
 from fairway.services.fleets import Fleets, LastApplied
+from fairway.services.spending import SpendingHistory
+from fairway.services.spent import TeamSpending
+from fairway.services.statement_documents import StatementDocuments
+from fairway.services.statements import MonthStatements
 from fairway.services.wakeup import Sleep, Wakeup
 from fairway.settings import Settings
 
@@ -61,7 +69,10 @@ TELEMETRY: Final = "telemetry"
 HEALTH: Final = "health"
 IDLE: Final = "idle"
 BUDGET: Final = "budget"
+FORECAST: Final = "forecast"
 NOTIFY: Final = "notify"
+PROBLEMS: Final = "problems"
+ANOMALIES: Final = "anomalies"
 ARCHIVE: Final = "archive"
 POLL_SECONDS: Final = 2.0
 """How often to check for a new fleet; one small query each time."""
@@ -75,8 +86,14 @@ METER_SECONDS: Final = 5.0
 """How often to meter usage and capacity; a few small queries each time."""
 TELEMETRY_SECONDS: Final = 15.0
 """How often to check whether another window of GPU metrics has closed; one small query each time."""
+FORECAST_SECONDS: Final = 300.0
+"""How often to forecast what teams will have spent: forecasts change slowly."""
 NOTIFY_SECONDS: Final = 5.0
 """How often to check for notices to deliver; one small query each time."""
+PROBLEMS_SECONDS: Final = 30.0
+"""How often to check for problems of the fleet to report; a few small queries each time."""
+ANOMALIES_SECONDS: Final = 600.0
+"""How often to check whether another day has ended; no query unless one has."""
 HEALTH_SECONDS: Final = 30.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 IDLE_SECONDS: Final = 15.0
@@ -181,7 +198,7 @@ class Runner:
             self._start_missing(self._fleet)
 
     async def _change_to(self, revision: int, fleet: Fleet) -> None:
-        wanted = {c.name: (c, fleet.pools_of(c.name)) for c in fleet.clusters}
+        wanted = {c.name: fleet.engine_parts(c.name) for c in fleet.clusters}
         await self._stop(
             tuple(
                 name
@@ -199,8 +216,7 @@ class Runner:
             for loop in self._fleet_loops():
                 if loop.name not in self._fleet_tasks or self._fleet_tasks[loop.name].done():
                     self._fleet_tasks[loop.name] = _start(loop)
-        for cluster in fleet.clusters:
-            pools = fleet.pools_of(cluster.name)
+        for cluster, pools in (fleet.engine_parts(c.name) for c in fleet.clusters):
             running = self._clusters.setdefault(cluster.name, _Running(cluster, pools))
             ended = [name for name, task in running.tasks.items() if task.done()]
             for name in ended:
@@ -211,10 +227,25 @@ class Runner:
                         running.tasks[loop.name] = _start(loop)
 
     def _fleet_loops(self) -> Iterator[LeasedLoop]:
-        track = TrackBudgets(self._ledger, self._fleets, Costs(self._ledger), self._budget_metrics)
+        costs = Costs(self._ledger, FleetHistory(self._ledger, self._fleets))
+        spending = SpendingHistory(costs)
+        spent = TeamSpending(self._ledger, costs)
+        track = TrackBudgets(self._ledger, self._fleets, spent, spending, self._budget_metrics)
         yield self._loop(BUDGET, FLEET, self._pace(self._settings.budget_seconds), track, track.close)
-        deliver = DeliverNotices(self._ledger, self._fleets, self._settings, self._notice_metrics)
+        forecast = ForecastSpending(self._ledger, self._fleets, SpendingHistory(costs))
+        yield self._loop(
+            FORECAST, FLEET, self._pace(FORECAST_SECONDS, JOBS_STEP_SECONDS), forecast, forecast.close
+        )
+        charged = Costs(self._ledger, FleetHistory(self._ledger, self._fleets))
+        statements = MonthStatements(self._ledger, charged)
+        documents = StatementDocuments(statements, charged, self._fleets)
+        deliver = DeliverNotices(self._ledger, self._fleets, self._settings, self._notice_metrics, documents)
         yield self._loop(NOTIFY, FLEET, self._pace(NOTIFY_SECONDS), deliver, deliver.close)
+        find = FindAnomalies(self._ledger, self._fleets, SpendingHistory(costs))
+        anomalies = self._pace(ANOMALIES_SECONDS, JOBS_STEP_SECONDS)
+        yield self._loop(ANOMALIES, FLEET, anomalies, find, find.close)
+        report = ReportProblems(self._ledger, self._fleets)
+        yield self._loop(PROBLEMS, FLEET, self._pace(PROBLEMS_SECONDS), report)
         if self._settings.archive_url is not None:
             archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)
             yield self._loop(ARCHIVE, FLEET, self._pace(ARCHIVE_SECONDS, step_seconds=None), archive)

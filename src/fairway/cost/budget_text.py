@@ -28,6 +28,12 @@ _MONTHS: Final = (
     "November",
     "December",
 )
+EFFECTS: Final = {
+    None: "jobs continue, because at_limit is warn",
+    Hold.LOW_ONLY: "only preemptible jobs start",
+    Hold.STOP: "no jobs start",
+}
+"""What a spent budget does, by its hold."""
 _SMALL: Final = 100
 """Budgets below this amount are shown with cents."""
 
@@ -81,18 +87,39 @@ def spent_hint(budget: SpentBudget) -> str:
     return f"{raise_it}, or submit with  --priority {budget.low or 'low'}"
 
 
-def outlook_text(
-    outlook: BudgetOutlook, runs_out: date | None, until: date, every: Every, warn_at: Decimal
+def state_text(
+    outlook: BudgetOutlook,
+    hold: Hold | None,
+    runs_out: date | None,
+    until: date,
+    every: Every,
+    warn_at: Decimal,
 ) -> str:
-    """Format the forecast of a budget, e.g. `will run out 10 days early`. `until` begins the next period."""
+    """Format the state of a budget as every view shows it: `will run out 10 days early`.
+
+    `until` begins the next period.
+    """
     if outlook is BudgetOutlook.SPENT:
-        return "spent"
+        return "spent" if hold is None else f"spent: {EFFECTS[hold]}"
     if runs_out is not None:
         days = (until - runs_out).days - 1
         return f"will run out {count(days, 'day')} early" if days > 0 else "will run out on the last day"
     if outlook is BudgetOutlook.WARNED:
         return f"over {(100 * warn_at).normalize():f} %, but will last the {every}"
     return f"will last the {every}"
+
+
+def range_text(low: Decimal | None, high: Decimal | None, like: Decimal, every: Every) -> str:
+    """Format the range of a forecast, e.g. `52,000–61,000 by month end`; empty if there is none."""
+    if low is None or high is None:
+        return ""
+    ends = [money_text(_rough(end, high - low), like=like) for end in (low, high)]
+    return f"{'–'.join(dict.fromkeys(ends))} by {every} end"
+
+
+def _rough(amount: Decimal, width: Decimal) -> Decimal:
+    """Round an end of a range to about a tenth of its width: more digits would say nothing."""
+    return round(amount, -(width / 3).adjusted()) if width > 0 else amount
 
 
 def money_text(amount: Fraction | Decimal, like: Decimal) -> str:

@@ -8,13 +8,11 @@ from datetime import date
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar, next_month
+from fairway.cost.forecast import Forecast, SpendingModel
 from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-
-DAY_SECONDS = 86400
-BURN_SECONDS = 7 * DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,9 @@ class BudgetStatus:
     hold: Hold | None
     """Which jobs it blocks from starting; None if none."""
     runs_out: date | None
-    """The day it will be spent at the current rate, today if it is spent; None if not in this period."""
+    """The day it is expected to be spent, today if it is spent; None if not in this period."""
+    forecast: Forecast | None
+    """What will be spent when the period ends; None while a hold keeps jobs from starting."""
 
 
 def period_start(every: Every, day: date) -> date:
@@ -43,32 +43,25 @@ def period(every: Every, day: date, calendar: Calendar) -> Span:
     return Span(calendar.day_start(first), calendar.day_start(after))
 
 
-def burn_window(every: Every, now: int, calendar: Calendar) -> Span:
-    """Return the span over which the burn rate is measured: the last seven days of this period, at least one.
-
-    It ends with the current hour. It is at least one day long, even if that reaches into the previous period:
-    one costly hour after midnight says little about a month.
-    """
-    end = calendar.next_hour(now)
-    began = max(period(every, calendar.day_of(now), calendar).start, end - BURN_SECONDS)
-    return Span(calendar.hour_start(min(began, end - DAY_SECONDS)), end)
-
-
-def per_day(spent: Fraction, window: Span, now: int) -> Fraction:
-    """Return the spending per day, given the amount `spent` since `window` began."""
-    return spent * DAY_SECONDS / max(1, min(window.end, now) - window.start)
-
-
 def budget_status(
-    budget: Budget, spent: Fraction, per_day: Fraction, now: int, calendar: Calendar
+    budget: Budget, spent: Fraction, model: SpendingModel, now: int, calendar: Calendar
 ) -> BudgetStatus:
     """Compute the state of `budget`, given the amount `spent` in the period that contains `now`."""
     amount = Fraction(budget.amount)
     today = calendar.day_of(now)
+    until = calendar.day_of(period(budget.every, today, calendar).end)
+    forecast = model.forecast(float(spent), until)
     if spent >= amount:
-        return BudgetStatus(BudgetLevel.SPENT, _HOLDS[budget.at_limit], today)
+        hold = budget_hold(budget, spent)
+        return BudgetStatus(BudgetLevel.SPENT, hold, today, forecast if hold is None else None)
     level = BudgetLevel.WARNED if spent >= amount * Fraction(budget.warn_at) else BudgetLevel.OK
-    return BudgetStatus(level, None, _runs_out(budget.every, amount - spent, per_day, now, calendar))
+    runs_out = model.depletion(float(amount - spent), until).expected
+    return BudgetStatus(level, None, runs_out, forecast)
+
+
+def budget_hold(budget: Budget, spent: Fraction) -> Hold | None:
+    """Return which jobs the budget blocks from starting once `spent` is spent; None if none."""
+    return _HOLDS[budget.at_limit] if spent >= budget.amount else None
 
 
 def budget_outlook(level: BudgetLevel, runs_out: date | None) -> BudgetOutlook:
@@ -81,15 +74,6 @@ def budget_outlook(level: BudgetLevel, runs_out: date | None) -> BudgetOutlook:
 
 
 _HOLDS = {AtLimit.WARN: None, AtLimit.LOW_ONLY: Hold.LOW_ONLY, AtLimit.STOP: Hold.STOP}
-
-
-def _runs_out(every: Every, left: Fraction, per_day: Fraction, now: int, calendar: Calendar) -> date | None:
-    if per_day <= 0:
-        return None
-    seconds = left / per_day * DAY_SECONDS
-    if now + seconds >= period(every, calendar.day_of(now), calendar).end:
-        return None
-    return calendar.day_of(now + int(seconds))
 
 
 def with_holds(fleet: Fleet, holds: Mapping[TeamName, Hold]) -> Fleet:

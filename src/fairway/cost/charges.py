@@ -14,12 +14,21 @@ from fractions import Fraction
 from typing import Final
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.rates import RateSpan, memory_part
+from fairway.cost.rates import Cover, RateSpan, memory_part, per_second
 from fairway.cost.rounding import exact_sum
-from fairway.model.charge import UNUSED_KINDS, CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
+from fairway.model.charge import (
+    UNUSED_KINDS,
+    CapacitySum,
+    Charge,
+    ChargeKind,
+    Dimension,
+    Label,
+    Span,
+    UsageSum,
+)
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
-from fairway.model.price import Sharing
+from fairway.model.price import Commitment, Sharing
 from fairway.model.team import Supply, TeamTree
 
 Labels = tuple[str, ...]
@@ -30,6 +39,7 @@ Shares = tuple[tuple[TeamName, Fraction], ...]
 Rates = Mapping[PoolName, Sequence[RateSpan]]
 
 _ZERO: Final = Fraction(0)
+_ONE: Final = Fraction(1)
 
 
 class Guarantees:
@@ -43,7 +53,8 @@ class Guarantees:
             for grant in team.grants:
                 own = grant.guarantee and grant.guarantee - tree.guaranteed_to_children(team, grant.supply)
                 if own > 0 and grant.supply.pool in self._pools:
-                    self._own.setdefault(grant.supply, {})[team.name] = own
+                    of_supply = self._own.setdefault(grant.supply, {})
+                    of_supply[team.name] = of_supply.get(team.name, 0) + own
 
     def of_supply(self, supply: Supply) -> Shares:
         """Return the shares of one supply."""
@@ -74,10 +85,10 @@ def _parts(sums: Mapping[TeamName, Fraction | int]) -> Shares:
 
 
 def labels_of_team(
-    labels: Sequence[Label], team: TeamName, cluster: ClusterName, supply: Supply | None, day: str
+    labels: Sequence[Dimension], team: TeamName, cluster: ClusterName, supply: Supply | None, day: str
 ) -> Labels:
     """Return the label values of a team's share; labels of users and jobs stay empty."""
-    by_label = {Label.TEAM: team, Label.CLUSTER: cluster, Label.DAY: day}
+    by_label: dict[Dimension, str] = {Label.TEAM: team, Label.CLUSTER: cluster, Label.DAY: day}
     if supply is not None:
         by_label |= {Label.POOL: supply.pool, Label.SLICE: supply.slice or ""}
     return tuple(by_label.get(label, "") for label in labels)
@@ -89,7 +100,7 @@ def usage_charges(
     window: Span,
     rates: Rates,
     usage: Sequence[UsageSum],
-    labels: Sequence[Label],
+    labels: Sequence[Dimension],
 ) -> tuple[Charge, ...]:
     """Compute usage × price only, without shares of unused capacity. `rates` need not be split by day.
 
@@ -128,9 +139,10 @@ def charges(
     capacity: Sequence[CapacitySum],
     rates: Rates,
     usage: Sequence[UsageSum],
-    labels: Sequence[Label],
+    labels: Sequence[Dimension],
     *,
     everyone: Sequence[UsageSum] | None = None,
+    itemised: bool = False,
 ) -> tuple[Charge, ...]:
     """Compute all charges of the window and who pays them: usage, unused capacity, commitments, overhead.
 
@@ -138,14 +150,22 @@ def charges(
     is all usage of the same spans, with any labels (or none): shares are computed from the whole, and the
     result has the charges of the filtered usage, the lines that nobody pays, and what teams pay by guarantee.
     Returns one charge per kind, supply and labels; its span is the day if `labels` include DAY, else the
-    window.
+    window. Itemised charges are split by commitment and have quantities; their `labels` include DAY.
     """
     found = _ChargeTotals(calendar, window, by_day=Label.DAY in labels)
+    pools = {pool.name: pool for pool in fleet.pools}
     clusters = {pool.name: pool.cluster for pool in fleet.pools}
     costs = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
     for row, at, amount in _priced(fleet, rates, usage):
         cluster = clusters[row.supply.pool]
-        found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
+        if itemised and rates[row.supply.pool][row.span].covers:
+            pool = pools[row.supply.pool]
+            place = (ChargeKind.USAGE, cluster, row.supply, at, row.labels)
+            for cover in rates[pool.name][row.span].covers_of(pool, row.supply.slice):
+                part = row.device_seconds * cover.share
+                found.add(*place, round(part), part * cover.rate, part, cover.commitment)
+        else:
+            found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
         costs.add(cluster, row.supply.pool, at, row.labels, amount)
     if everyone is None:
         everyone, all_costs = usage, costs
@@ -153,8 +173,9 @@ def charges(
         all_costs = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
         for row, at, amount in _priced(fleet, rates, everyone):
             all_costs.add(clusters[row.supply.pool], row.supply.pool, at, (), amount)
-    lines = [*_unused(fleet, capacity, rates, everyone), *_overhead(fleet, calendar, window)]
-    _share(fleet, lines, costs, all_costs, found, labels)
+    unused_lines = _unused(fleet, capacity, rates, everyone, itemised=itemised)
+    lines = [*unused_lines, *_overhead(fleet, calendar, window)]
+    _share(fleet, lines, costs, all_costs, found, labels, itemised=itemised)
     return found.charges()
 
 
@@ -168,9 +189,12 @@ class _SharedAmount:
     at: int
     device_seconds: int
     amount: Fraction
+    quantity: Fraction
+    """Device-seconds, or days of overhead."""
+    commitment: Commitment | None = None
 
 
-_Key = tuple[ChargeKind, ClusterName, Supply | None, int, Labels | None]
+_Key = tuple[ChargeKind, ClusterName, Supply | None, int, Labels | None, Commitment | None]
 
 
 class _ChargeTotals:
@@ -183,6 +207,7 @@ class _ChargeTotals:
         self._texts = [calendar.day_of(day.start).isoformat() for day in self._days] if by_day else [""]
         self._seconds: dict[_Key, int] = {}
         self._amounts: dict[_Key, list[Fraction]] = {}
+        self._quantities: dict[_Key, list[Fraction]] = {}
 
     def day_text(self, at: int) -> str:
         """Return the day as a label; empty if charges are not split by day."""
@@ -200,23 +225,31 @@ class _ChargeTotals:
         labels: Labels | None,
         device_seconds: int,
         amount: Fraction,
+        quantity: Fraction | None = None,
+        commitment: Commitment | None = None,
     ) -> None:
-        key = (kind, cluster, supply, self._index(at), labels)
+        """Add an amount; with its quantity, and the commitment that covers it, if it is itemised."""
+        key = (kind, cluster, supply, self._index(at), labels, commitment)
         amounts = self._amounts.get(key)
         if amounts is None:
             self._amounts[key], self._seconds[key] = [amount], device_seconds
         else:
             amounts.append(amount)
             self._seconds[key] += device_seconds
+        if quantity is not None:
+            self._quantities.setdefault(key, []).append(quantity)
 
     def charges(self) -> tuple[Charge, ...]:
         """Return the charges. Amounts are summed only here: one sum is many times faster than adding each."""
         found = []
         for key, amounts in self._amounts.items():
-            kind, cluster, supply, day, labels = key
+            kind, cluster, supply, day, labels, commitment = key
             seconds, amount = self._seconds[key], exact_sum(amounts)
-            if seconds or amount:
-                found.append(Charge(kind, cluster, supply, self._days[day], labels, seconds, amount))
+            quantities = self._quantities.get(key)
+            quantity = exact_sum(quantities) if quantities else seconds
+            if seconds or amount or quantity:
+                of = (self._days[day], labels, seconds, amount, quantity, commitment)
+                found.append(Charge(kind, cluster, supply, *of))
         return tuple(found)
 
 
@@ -279,7 +312,12 @@ def _priced(
 
 
 def _unused(
-    fleet: Fleet, capacity: Sequence[CapacitySum], rates: Rates, usage: Sequence[UsageSum]
+    fleet: Fleet,
+    capacity: Sequence[CapacitySum],
+    rates: Rates,
+    usage: Sequence[UsageSum],
+    *,
+    itemised: bool = False,
 ) -> Iterable[_SharedAmount]:
     """Yield lines for unused capacity by span and supply, and for committed GPUs that did not exist."""
     by_span = _by_span(rates, capacity)
@@ -288,10 +326,21 @@ def _unused(
         key = (row.supply.pool, row.span, row.supply.slice)
         used_seconds[key] = used_seconds.get(key, 0) + row.device_seconds
     pools = {pool.name: pool for pool in fleet.pools}
+    # Devices of a kind that the capacity does not count, such as shards of GPUs that it counts whole.
+    uncounted: dict[tuple[PoolName, int], Fraction] = {}
+    for (name, index, slice_), used in used_seconds.items():
+        if (name, index, slice_) not in by_span:
+            gpu_seconds = used * rates[name][index].part(pools[name], slice_)
+            uncounted[name, index] = uncounted.get((name, index), _ZERO) + gpu_seconds
     for key, (total, drained, down, fragmented) in by_span.items():
         name, index, slice_ = key
         pool, span = pools[name], rates[name][index]
-        left = total - used_seconds.get(key, 0)
+        left: Fraction | int = total - used_seconds.get(key, 0)
+        if left > 0 and (gpu_seconds := uncounted.get((name, index), _ZERO)):
+            part = span.part(pool, slice_)
+            taken = min(gpu_seconds / part, left)
+            uncounted[name, index] -= taken * part
+            left -= taken
         supply = Supply(name, slice_)
         for kind, limit in (
             (ChargeKind.DOWN, down),
@@ -303,14 +352,18 @@ def _unused(
             if seconds <= 0:
                 continue
             left -= seconds
-            amount = span.rate(pool, slice_) * seconds
-            yield _SharedAmount(kind, pool.cluster, supply, span.span.start, seconds, amount)
+            whole = (Cover(None, _ONE, span.rate(pool, slice_)),)
+            for cover in span.covers_of(pool, slice_) if itemised else whole:
+                part = seconds * cover.share
+                line = (kind, pool.cluster, supply, span.span.start, round(part), part * cover.rate)
+                yield _SharedAmount(*line, part, cover.commitment)
     for name, spans in rates.items():
         for span in spans:
-            if span.absent or span.absent_gpu_seconds:
-                at = span.span.start
-                seconds, cluster = span.absent_gpu_seconds, pools[name].cluster
-                yield _SharedAmount(ChargeKind.COMMITMENT, cluster, Supply(name), at, seconds, span.absent)
+            for commitment, missing in span.absent.items():
+                amount = per_second(commitment.per_gpu_hour) * missing
+                place = (ChargeKind.COMMITMENT, pools[name].cluster, Supply(name), span.span.start)
+                covered_by = commitment if itemised else None
+                yield _SharedAmount(*place, round(missing), amount, missing, covered_by)
 
 
 def _by_span(
@@ -344,10 +397,9 @@ def _overhead(fleet: Fleet, calendar: Calendar, window: Span) -> Iterable[_Share
         for span in calendar.days(window):
             day = calendar.day_of(span.start)
             full_day = calendar.day_span(day)
-            amount = monthly / calendar.days_in_month(day)
-            if span != full_day:
-                amount *= Fraction(span.end - span.start, full_day.end - full_day.start)
-            yield _SharedAmount(ChargeKind.OVERHEAD, cluster.name, None, span.start, 0, amount)
+            part = Fraction(span.end - span.start, full_day.end - full_day.start)
+            amount = monthly / calendar.days_in_month(day) * part
+            yield _SharedAmount(ChargeKind.OVERHEAD, cluster.name, None, span.start, 0, amount, part)
 
 
 def _share(
@@ -356,7 +408,9 @@ def _share(
     costs: _Costs,
     all_costs: _Costs,
     found: _ChargeTotals,
-    labels: Sequence[Label],
+    labels: Sequence[Dimension],
+    *,
+    itemised: bool,
 ) -> None:
     """Assign each line to those who pay it under the fleet's cost rules."""
     rules = dict.fromkeys(UNUSED_KINDS, fleet.cost.idle) | {ChargeKind.OVERHEAD: fleet.cost.overhead}
@@ -371,11 +425,14 @@ def _share(
                 (labels_of_team(labels, team, line.cluster, line.supply, day), part)
                 for team, part in guaranteed.of(line)
             ] or None
+        place = (line.kind, line.cluster, line.supply, line.at)
         if shares is None:
-            shares = ()
-            found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+            amounts = (line.device_seconds, line.amount, line.quantity if itemised else None)
+            found.add(*place, None, *amounts, line.commitment)
+            continue
         for who, part in shares:
-            found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)
+            quantity = line.quantity * part if itemised else None
+            found.add(*place, who, 0, line.amount * part, quantity, line.commitment)
 
 
 def _over_days(
@@ -391,7 +448,8 @@ def _over_days(
     for (kind, cluster, supply), days in alike.items():
         seconds = sum(line.device_seconds for line in days)
         amount = exact_sum([line.amount for line in days])
-        yield _SharedAmount(kind, cluster, supply, days[0].at, seconds, amount)
+        quantity = exact_sum([line.quantity for line in days])
+        yield _SharedAmount(kind, cluster, supply, days[0].at, seconds, amount, quantity)
 
 
 class _Guaranteed:

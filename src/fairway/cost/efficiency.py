@@ -12,8 +12,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from fairway.cost.report import HUNDREDTH, hours
-from fairway.cost.rounding import apportion_paths, exact_sum
+from fairway.cost.report import hours
+from fairway.cost.rounding import exact_sum, millionths
 from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode, merged
 
 _JOULES_PER_KWH: Final = 3_600_000
@@ -125,7 +125,7 @@ class _RowTotal:
 
 
 def efficiency_table(
-    entries: Iterable[EfficiencyEntry], quantum: Decimal, *, max_rows: int, sort_labels: Sequence[int] = ()
+    entries: Iterable[EfficiencyEntry], *, max_rows: int, sort_labels: Sequence[int] = ()
 ) -> EfficiencyTable:
     """Build one row per set of labels, what cost most for nothing first: at most `max_rows`, and the rest.
 
@@ -140,39 +140,36 @@ def efficiency_table(
         row.uses.append(entry.use)
         row.joules.append(entry.energy.joules)
         row.co2_grams.append(entry.energy.co2_grams)
-    rows = _rounded_rows({labels: sums[labels] for labels in sorted(sums)}, quantum)
+    rows = [_row(labels, found) for labels, found in sums.items()]
     ranked = sorted(rows, key=_by_waste)
     first = sorted(ranked[:max_rows], key=lambda r: ([r.labels[i] for i in sort_labels], *_by_waste(r)))
     rest = ranked[max_rows:]
     others = [_sum_of(rest, ("",) * len(rest[0].labels), len(rest))] if rest else []
-    return EfficiencyTable((*first, *others), _sum_of(rows, ()))
+    return EfficiencyTable((*first, *others), _row((), _whole(sums.values())))
 
 
-def _rounded_rows(sums: Mapping[tuple[str, ...], _RowTotal], quantum: Decimal) -> list[EfficiencyRow]:
-    by_kind = {
-        (*labels, kind.value): (exact_sum(row.seconds[kind]), exact_sum(row.amounts[kind]))
-        for labels, row in sums.items()
-        for kind in HeldKind
-        if kind in row.seconds
-    }
-    rounded_hours = hours({path: seconds for path, (seconds, _) in by_kind.items()})
-    amounts = apportion_paths({path: amount for path, (_, amount) in by_kind.items()}, quantum)
-    joules = {labels: exact_sum(row.joules) / _JOULES_PER_KWH for labels, row in sums.items()}
-    kwh = apportion_paths(joules, HUNDREDTH)
-    co2 = apportion_paths(
-        {labels: exact_sum(row.co2_grams) / 1000 for labels, row in sums.items()}, HUNDREDTH
+def _row(labels: tuple[str, ...], row: _RowTotal) -> EfficiencyRow:
+    kinds = [kind for kind in HeldKind if kind in row.seconds]
+    return EfficiencyRow(
+        labels,
+        {kind: hours(exact_sum(row.seconds[kind])) for kind in kinds},
+        {kind: millionths(exact_sum(row.amounts[kind])) for kind in kinds},
+        merged(row.uses),
+        millionths(exact_sum(row.joules) / _JOULES_PER_KWH),
+        millionths(exact_sum(row.co2_grams) / 1000),
     )
-    return [
-        EfficiencyRow(
-            labels,
-            {kind: rounded_hours[*labels, kind.value] for kind in HeldKind if kind in row.seconds},
-            {kind: amounts[*labels, kind.value] for kind in HeldKind if kind in row.seconds},
-            merged(row.uses),
-            kwh[labels],
-            co2[labels],
-        )
-        for labels, row in sums.items()
-    ]
+
+
+def _whole(rows: Iterable[_RowTotal]) -> _RowTotal:
+    found = _RowTotal()
+    for row in rows:
+        for kind, seconds in row.seconds.items():
+            found.seconds.setdefault(kind, []).extend(seconds)
+            found.amounts.setdefault(kind, []).extend(row.amounts[kind])
+        found.uses.extend(row.uses)
+        found.joules.extend(row.joules)
+        found.co2_grams.extend(row.co2_grams)
+    return found
 
 
 def _by_waste(row: EfficiencyRow) -> tuple[Decimal, Decimal, Decimal, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from fairway.cost.calendar import Calendar
 from fairway.cost.rates import RateSpan, memory_part, per_second, rate_spans
 from fairway.cost.rounding import rounded
-from fairway.model.charge import Span
+from fairway.model.charge import CapacitySum, Span
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName, SliceName
 from fairway.model.price import PricePoint, cent
@@ -32,7 +32,7 @@ class JobCost:
     currency: str
     device_seconds: int
     about: bool
-    """Whether it is approximate: commitments, and the cut of GPUs into slices, belong to the whole pool."""
+    """Whether it is approximate: commitments belong to the whole pool, or how GPUs were cut is not known."""
     per_hour: Decimal | None = None
     """The cost of the next hour at the current price. None if the job holds no devices now."""
 
@@ -59,8 +59,12 @@ class JobPrices:
         calendar: Calendar,
         days: Mapping[PoolName, Sequence[Span]],
         points: Mapping[PoolName, Sequence[PricePoint]],
+        capacity: Sequence[CapacitySum] = (),
     ) -> None:
-        """`days` are those of `priced_days`; `points` have the last one before each of its spans too."""
+        """`days` are those of `priced_days`; `points` have the last one before each of its spans too.
+
+        `capacity` is by hour, of pools whose slices were held: what part of a GPU a slice is depends on it.
+        """
         self._fleet = fleet
         self._pools: dict[PoolName, Pool] = {}
         self._rates: dict[PoolName, list[RateSpan]] = {}
@@ -70,11 +74,12 @@ class JobPrices:
                 continue
             # Commitments belong to the whole pool.
             own = replace(pool, pricing=replace(pool.pricing, commitments=()))
+            present = [row for row in capacity if row.supply.pool == pool.name]
             rates = [
                 rate
                 for window in days[pool.name]
                 for rate in rate_spans(
-                    replace(fleet, pools=(own,)), calendar, window, (), points, by_day=False
+                    replace(fleet, pools=(own,)), calendar, window, present, points, by_day=False
                 )[pool.name]
             ]
             self._pools[pool.name], self._rates[pool.name] = pool, rates
@@ -86,19 +91,23 @@ class JobPrices:
         if found is None:
             return None
         amount, hourly = Fraction(0), Fraction(0)
+        about = bool(found.pricing.commitments)
         for h in held:
             for rate in self._overlapping(pool, h):
                 shared = min(h.end, rate.span.end) - max(h.start, rate.span.start)
-                amount += rate.rate(found, slice_) * h.devices * max(0, shared)
+                if shared > 0:
+                    amount += rate.rate(found, slice_) * h.devices * shared
+                    about |= slice_ not in rate.rates
             if h.running:
-                hourly += self._rate_at(pool, h.end).rate(found, slice_) * h.devices * _HOUR
+                now = self._rate_at(pool, h.end)
+                hourly += now.rate(found, slice_) * h.devices * _HOUR
+                about |= slice_ not in now.rates
         unit = cent(self._fleet.currency)
-        priced = found.pricing
         return JobCost(
             rounded(amount, unit),
             self._fleet.currency,
             sum(h.devices * (h.end - h.start) for h in held),
-            bool(priced.commitments) or (slice_ is not None and slice_ not in priced.slices),
+            about,
             rounded(hourly, unit) if any(h.running for h in held) else None,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -13,10 +13,10 @@ from typing import Final
 
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import CapacitySum, Span
-from fairway.model.fleet import Fleet, Pool
+from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.gpu import GpuType, MigProfile, layouts, replicas_of
 from fairway.model.names import PoolName, SliceName
-from fairway.model.price import PricePoint
+from fairway.model.price import Commitment, PricePoint
 
 _Counts = tuple[int, ...]
 _ONE: Final = Fraction(1)
@@ -149,6 +149,15 @@ _WHOLE: Final[Mapping[SliceName | None, Fraction]] = {None: Fraction(1)}
 
 
 @dataclass(frozen=True, slots=True)
+class Cover:
+    """The share of a pool's GPU-seconds that a commitment covers, or that none does, and its rate."""
+
+    commitment: Commitment | None
+    share: Fraction
+    rate: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class RateSpan:
     """A span of time during which the rates of a pool's devices are constant."""
 
@@ -157,9 +166,10 @@ class RateSpan:
     """Rate per device-second; None is the rate of a whole GPU, even if the pool has none. See `rate`."""
     parts: Mapping[SliceName | None, Fraction]
     """The part of a GPU that each kind of device is; those of one GPU sum to 1."""
-    absent: Fraction = _ZERO
-    """The cost of committed GPUs that did not exist."""
-    absent_gpu_seconds: int = 0
+    covers: tuple[Cover, ...] = ()
+    """How commitments cover the pool's GPUs; empty if none does, and `rates` is the only price."""
+    absent: Mapping[Commitment, Fraction] = field(default_factory=dict)
+    """GPU-seconds of committed GPUs that did not exist."""
 
     def rate(self, pool: Pool, slice_: SliceName | None) -> Fraction:
         """Return the rate per device-second, also of a slice that the pool no longer has but jobs held."""
@@ -171,10 +181,22 @@ class RateSpan:
         found = self.parts.get(slice_)
         return memory_part(pool.gpu, slice_) if found is None else found
 
+    def covers_of(self, pool: Pool, slice_: SliceName | None) -> tuple[Cover, ...]:
+        """Return how a kind of device is covered, with rates per device-second that average to its rate."""
+        if not self.covers or slice_ in pool.pricing.slices:
+            return (Cover(None, _ONE, self.rate(pool, slice_)),)
+        part = self.part(pool, slice_)
+        return tuple(Cover(c.commitment, c.share, c.rate * part) for c in self.covers)
+
 
 def hourly_pools(fleet: Fleet, points: Mapping[PoolName, Sequence[PricePoint]]) -> frozenset[PoolName]:
     """Return the pools whose rates can change within a day; they need capacity by hour, not by day."""
-    return frozenset(p.name for p in fleet.pools if _changes_within_days(p) or points.get(p.name))
+    return frozenset(p.name for p in fleet.pools if _changes_within_days(p) or _market_prices(p, points))
+
+
+def _market_prices(pool: Pool, points: Mapping[PoolName, Sequence[PricePoint]]) -> Sequence[PricePoint]:
+    """Return the spot prices of a pool; what is stored does not apply to other capacity."""
+    return points.get(pool.name, ()) if pool.capacity is Capacity.SPOT else ()
 
 
 def _changes_within_days(pool: Pool) -> bool:
@@ -206,7 +228,7 @@ def rate_spans(
     for pool in fleet.pools:
         if pool.name in hourly:
             pool_hours = capacity_by_hour.get(pool.name, {})
-            spans = _hour_rates(pool, hours, pool_hours, points.get(pool.name, ()), until or window.end)
+            spans = _hour_rates(pool, hours, pool_hours, _market_prices(pool, points), until or window.end)
         else:
             spans = (
                 (day, RateSpan(span, {None: per_second(pool.list_price(day), pool.pricing.discount)}, _WHOLE))
@@ -242,8 +264,8 @@ def _merged(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
                 Span(merged.span.start, span.span.end),
                 merged.rates,
                 merged.parts,
-                merged.absent + span.absent,
-                merged.absent_gpu_seconds + span.absent_gpu_seconds,
+                merged.covers,
+                _added(merged.absent, span.absent),
             )
         else:
             yield merged
@@ -252,10 +274,18 @@ def _merged(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
         yield merged
 
 
+def _added(
+    one: Mapping[Commitment, Fraction], other: Mapping[Commitment, Fraction]
+) -> Mapping[Commitment, Fraction]:
+    if not one or not other:
+        return one or other
+    return {c: one.get(c, _ZERO) + other.get(c, _ZERO) for c in (*one, *other)}
+
+
 def _same_rates(one: RateSpan, other: RateSpan) -> bool:
-    if one.rates is other.rates and one.parts is other.parts:
+    if one.rates is other.rates and one.parts is other.parts and one.covers is other.covers:
         return True
-    return one.rates == other.rates and one.parts == other.parts
+    return one.rates == other.rates and one.parts == other.parts and one.covers == other.covers
 
 
 @dataclass(slots=True)
@@ -306,45 +336,49 @@ def _hour_rates(
         key = (day, past.end - past.start, rate, hour_capacity.gpu_seconds, hour_capacity.totals)
         if found is None or key != before:
             before, found = key, _hour_rate(pool, day, past, hour_capacity, rate)
-        yield day, RateSpan(hour, found.rates, found.parts, found.absent, found.absent_gpu_seconds)
+        yield day, RateSpan(hour, found.rates, found.parts, found.covers, found.absent)
 
 
 def _hour_rate(pool: Pool, day: date, hour: Span, capacity: _CapacityHour, rate: Fraction) -> RateSpan:
     totals = capacity.totals
     part = _WHOLE if totals.keys() <= {None} else parts(pool.gpu, totals, capacity.gpu_seconds)
-    absent, absent_gpu_seconds = _ZERO, 0
+    covers: tuple[Cover, ...] = ()
+    absent: dict[Commitment, Fraction] = {}
     if pool.pricing.commitments:
         gpu_seconds = sum((n * part[slice_] for slice_, n in totals.items()), _ZERO)
-        rate, absent, absent_gpu_seconds = _committed(pool, day, hour, gpu_seconds, rate)
+        covers, absent = _covers(pool, day, hour, gpu_seconds, rate)
+        rate = sum((c.share * c.rate for c in covers), _ZERO) if covers else rate
     rates: dict[SliceName | None, Fraction] = {None: rate}
     if part is not _WHOLE:
         rates |= {slice_: rate * p for slice_, p in part.items()}
     for slice_, own in pool.pricing.slices.items():
         rates[slice_] = per_second(own)
-    return RateSpan(hour, rates, part, absent, absent_gpu_seconds)
+    return RateSpan(hour, rates, part, covers, absent)
 
 
-def _committed(
+def _covers(
     pool: Pool, day: date, hour: Span, gpu_seconds: Fraction, rate: Fraction
-) -> tuple[Fraction, Fraction, int]:
-    """Return the rate including commitments, and the cost and GPU-seconds of missing committed GPUs.
+) -> tuple[tuple[Cover, ...], dict[Commitment, Fraction]]:
+    """Return how commitments cover the GPU-seconds of an hour, and those of committed GPUs that are missing.
 
     Existing GPUs count against commitments first, in file order; only GPUs beyond them cost `rate`.
     """
-    cost, absent, absent_seconds, left = _ZERO, _ZERO, _ZERO, gpu_seconds
+    covers: list[Cover] = []
+    absent: dict[Commitment, Fraction] = {}
+    left = gpu_seconds
     for commitment in pool.pricing.commitments:
         if not commitment.since <= day < commitment.until:
             continue
         wanted = commitment.gpus * (hour.end - hour.start)
         taken = min(Fraction(wanted), left)
         left -= taken
-        own = per_second(commitment.per_gpu_hour)
-        cost += own * taken
-        absent += own * (wanted - taken)
-        absent_seconds += wanted - taken
-    if left == gpu_seconds:
-        return rate, absent, round(absent_seconds)
-    return (cost + rate * left) / gpu_seconds, absent, round(absent_seconds)
+        if taken:
+            covers.append(Cover(commitment, taken / gpu_seconds, per_second(commitment.per_gpu_hour)))
+        if wanted > taken:
+            absent[commitment] = absent.get(commitment, _ZERO) + wanted - taken
+    if covers and left:
+        covers.append(Cover(None, left / gpu_seconds, rate))
+    return tuple(covers), absent
 
 
 class _SpotPrices:

@@ -1,8 +1,6 @@
-"""Group charges into the rows of a report, rounded so that rows and columns both sum to the totals shown.
+"""Group charges into the rows of a report. Every figure is rounded to millionths by itself.
 
-The grand total is rounded, then distributed by the first label, within it by the second and so on, then by
-column: so a team's total is the same in every report of a window, whatever the other labels are. Cents are
-then moved within rows until each column's total equals its exact total, rounded.
+`views.rounded` rounds them for people, so that the rows of a table sum to the totals shown.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from fairway.cost.rounding import apportion, apportion_paths
+from fairway.cost.rounding import millionths
 from fairway.model.charge import ChargeKind
 
-HUNDREDTH: Final = Decimal("0.01")
-"""Precision of hours in reports."""
 _HOUR: Final = 3600
 _ZERO: Final = Decimal(0)
 
@@ -93,14 +89,25 @@ class _RowTotal:
     device_seconds: int = 0
     slice_seconds: int = 0
 
+    def add(self, column: ReportColumn, entry: ReportEntry) -> None:
+        self.amounts[column] = self.amounts.get(column, Fraction(0)) + entry.amount
+        self.gpu_seconds += entry.gpu_seconds
+        self.device_seconds += entry.device_seconds
+        self.slice_seconds += entry.slice_seconds
+
+    def merge(self, other: _RowTotal) -> None:
+        for column, amount in other.amounts.items():
+            self.amounts[column] = self.amounts.get(column, Fraction(0)) + amount
+        self.gpu_seconds += other.gpu_seconds
+        self.device_seconds += other.device_seconds
+        self.slice_seconds += other.slice_seconds
+
 
 _RowKey = tuple[tuple[str, ...], str]
 """Labels, and the charge kind of a separate line (empty for every other row)."""
 
 
-def table(
-    entries: Iterable[ReportEntry], quantum: Decimal, *, max_rows: int, sort_labels: Sequence[int] = ()
-) -> ReportTable:
+def table(entries: Iterable[ReportEntry], *, max_rows: int, sort_labels: Sequence[int] = ()) -> ReportTable:
     """Build one row per set of labels, most expensive first: at most `max_rows`, and one row for the rest.
 
     `sort_labels`: indices of labels to sort rows by first, so that e.g. days are in order.
@@ -108,81 +115,29 @@ def table(
     sums: dict[_RowKey, _RowTotal] = {}
     for entry in entries:
         found = sums.setdefault((entry.labels, "" if entry.carried else entry.kind.value), _RowTotal())
-        column = column_of(entry.kind)
-        found.amounts[column] = found.amounts.get(column, Fraction(0)) + entry.amount
-        found.gpu_seconds += entry.gpu_seconds
-        found.device_seconds += entry.device_seconds
-        found.slice_seconds += entry.slice_seconds
-    rows = _rounded_rows({key: sums[key] for key in sorted(sums)}, quantum)
-    return ReportTable(_shown(rows, max_rows, sort_labels), _sum_of(rows, ()))
+        found.add(column_of(entry.kind), entry)
+    whole = _RowTotal()
+    for found in sums.values():
+        whole.merge(found)
+    rows = [_row(labels, ChargeKind(kind) if kind else None, found) for (labels, kind), found in sums.items()]
+    return ReportTable(_shown(rows, max_rows, sort_labels), _row((), None, whole))
 
 
-def hours(seconds: Mapping[tuple[str, ...], Fraction]) -> dict[tuple[str, ...], Decimal]:
-    """Convert seconds by path to hours, rounded to hundredths such that they sum at every level."""
-    return apportion_paths({path: s / _HOUR for path, s in seconds.items()}, HUNDREDTH)
+def hours(seconds: Fraction | int) -> Decimal:
+    """Convert seconds to hours, rounded to millionths."""
+    return millionths(Fraction(seconds) / _HOUR)
 
 
-def _rounded_rows(sums: Mapping[_RowKey, _RowTotal], quantum: Decimal) -> list[ReportRow]:
-    amounts = apportion_paths(
-        {
-            (*labels, kind, column.value): found.amounts[column]
-            for (labels, kind), found in sums.items()
-            for column in ReportColumn
-            if column in found.amounts
-        },
-        quantum,
+def _row(labels: tuple[str, ...], kind: ChargeKind | None, found: _RowTotal) -> ReportRow:
+    return ReportRow(
+        labels,
+        kind,
+        hours(found.gpu_seconds),
+        hours(found.slice_seconds),
+        found.device_seconds,
+        found.slice_seconds,
+        {c: millionths(found.amounts.get(c, Fraction(0))) for c in ReportColumn},
     )
-    _settle(sums, amounts, quantum)
-    gpu = hours({(*labels, kind): found.gpu_seconds for (labels, kind), found in sums.items()})
-    slices = hours({(*labels, kind): Fraction(found.slice_seconds) for (labels, kind), found in sums.items()})
-    none = quantum * 0
-    return [
-        ReportRow(
-            labels,
-            ChargeKind(kind) if kind else None,
-            gpu[*labels, kind],
-            slices[*labels, kind],
-            found.device_seconds,
-            found.slice_seconds,
-            {c: amounts.get((*labels, kind, c.value), none) for c in ReportColumn},
-        )
-        for (labels, kind), found in sums.items()
-    ]
-
-
-def _settle(
-    sums: Mapping[_RowKey, _RowTotal], amounts: dict[tuple[str, ...], Decimal], quantum: Decimal
-) -> None:
-    """Move quanta between columns of a row, where the error is least, until the column totals are right.
-
-    Only moves between columns in which the row has an amount: a row without overhead gets none.
-    """
-    exact = [sum((s.amounts.get(c, Fraction(0)) for s in sums.values()), Fraction(0)) for c in ReportColumn]
-    shown = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in ReportColumn]
-    wanted = apportion(exact, sum(shown, _ZERO), quantum)
-    over = {c: int((t - w) / quantum) for c, t, w in zip(ReportColumn, shown, wanted, strict=True)}
-    for over_column in ReportColumn:
-        for under_column in ReportColumn:
-            count = min(over[over_column], -over[under_column])
-            if count <= 0:
-                continue
-            rows = [(k, s) for k, s in sums.items() if over_column in s.amounts and under_column in s.amounts]
-            rows.sort(
-                key=lambda row: _excess(row, amounts, under_column) - _excess(row, amounts, over_column)
-            )
-            for (labels, kind), _ in rows[:count]:
-                amounts[*labels, kind, over_column.value] -= quantum
-                amounts[*labels, kind, under_column.value] += quantum
-                over[over_column] -= 1
-                over[under_column] += 1
-
-
-def _excess(
-    row: tuple[_RowKey, _RowTotal], amounts: Mapping[tuple[str, ...], Decimal], column: ReportColumn
-) -> Fraction:
-    """Return the rounded amount minus the exact one."""
-    (labels, kind), found = row
-    return Fraction(amounts[*labels, kind, column.value]) - found.amounts[column]
 
 
 def _shown(rows: Sequence[ReportRow], max_rows: int, sort_labels: Sequence[int]) -> tuple[ReportRow, ...]:

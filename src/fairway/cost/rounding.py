@@ -1,7 +1,7 @@
 """Round exact amounts to payable amounts such that the parts still sum to the whole.
 
-Amounts stay fractions until a document is made. Its total is the exact total rounded once, half to even; the
-parts are rounded by the largest remainder method, so each is within one quantum of its exact amount.
+Amounts stay fractions until they leave. Machines get six digits. In a document for people each column is the
+exact total rounded once, half to even; its parts are rounded by the largest remainder method.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
-from typing import TypeVar
+from typing import Final, TypeVar
+
+HUNDREDTH: Final = Decimal("0.01")
+"""The precision of hours for people."""
+MILLIONTH: Final = Decimal("0.000001")
+"""The precision of amounts and hours in JSON, CSV and FOCUS, where every figure is rounded by itself."""
 
 Path = TypeVar("Path", bound=tuple[object, ...])
 
@@ -27,6 +32,11 @@ def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
     """Round `amount` to the nearest quantum, half to even."""
     return round(amount / Fraction(quantum)) * quantum
+
+
+def millionths(amount: Fraction) -> Decimal:
+    """Round a figure for machines."""
+    return rounded(amount, MILLIONTH)
 
 
 def apportion(parts: Sequence[Fraction], total: Decimal, quantum: Decimal) -> list[Decimal]:
@@ -56,6 +66,27 @@ def apportion_paths(
     result = [0] * len(paths)
     _distribute(paths, range(len(paths)), 0, sizes, one, quanta, result)
     return {path: quantum * quanta for path, quanta in zip(paths, result, strict=True)}
+
+
+def round_cells(
+    cells: Mapping[Path, Fraction], quantum: Decimal, totals: Mapping[object, Decimal] | None = None
+) -> dict[Path, Decimal]:
+    """Round the cells of a document by path: column, kind of line, row.
+
+    The total of each column is rounded once and then divided by kind and by row, level by level, so that a
+    column or kind is the same figure in every document of a window, whatever its rows are. Everything is
+    rounded from millionths, as machines get it; `totals` are those of columns whose cells are millionths.
+    """
+    columns: dict[object, dict[Path, Fraction]] = {}
+    for path in sorted(cells):  # whatever order they came in: equal remainders go to the first
+        columns.setdefault(path[0], {})[path] = cells[path]
+    found: dict[Path, Decimal] = {}
+    for column, exact in columns.items():
+        total = rounded(exact_sum(exact.values()), MILLIONTH) if totals is None else totals[column]
+        fine = {path: Fraction(rounded(amount, MILLIONTH)) for path, amount in exact.items()}
+        whole = rounded(Fraction(total), quantum) if any(fine.values()) else 0 * quantum
+        found |= apportion_paths(fine, quantum, whole)
+    return found
 
 
 # Below, amounts are integers in a unit of which `one` make a quantum.

@@ -19,7 +19,8 @@ from fairway.ledger.seed import write_applies, write_budgets
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.services.charges import Costs
-from fairway.services.fleets import FleetHistory, Fleets
+from fairway.services.fleet_history import FleetHistory
+from fairway.services.fleets import Fleets
 
 APPLIED_BY: Final = ("olga", "olga", "marek")
 """The user who applied each revision of the fleet file."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from fairway.control.loops.budget import events_of, stored_status
 from fairway.cost.calendar import Calendar, calendar_of, next_month
+from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.demo.fleet_text import AMOUNTS
 from fairway.demo.history_policy import Amounts
 from fairway.demo.jobs import DAY, HOUR
@@ -57,6 +58,15 @@ class TeamSpending:
     def between(self, team: TeamName, first: date, until: date) -> Fraction:
         found = self.by_day.get(team, {})
         return sum((amount for day, amount in found.items() if first <= day < until), Fraction(0))
+
+    def model(self, team: TeamName, now: int, calendar: Calendar) -> SpendingModel:
+        """Return the forecast model of a team as of the end of a day."""
+        found, today = self.by_day.get(team, {}), calendar.day_of(now)
+        first = min(found, default=today)
+        days = [float(found.get(first + timedelta(days=n), 0)) for n in range((today - first).days)]
+        span = calendar.day_span(today)
+        elapsed = (now - span.start) / (span.end - span.start)
+        return SpendingModel(DailySpending(first, days, float(found.get(today, 0)), elapsed))
 
 
 async def read_spending(fleet: Fleet, costs: Costs, start: int, end: int) -> TeamSpending:
@@ -130,9 +140,10 @@ def budget_history(
             if team.budget is None:
                 continue
             so_far = spent.between(team.name, today.replace(day=1), today + timedelta(days=1))
-            week = spent.between(team.name, today - timedelta(days=6), today + timedelta(days=1))
-            status = stored_status(team, team.budget, so_far, week / 7, now, calendar)
-            for name, message in events_of(fleet, statuses.get(team.name), status):
+            status = stored_status(
+                team.name, team.budget, so_far, spent.model(team.name, now, calendar), now, calendar
+            )
+            for name, message in events_of(fleet, statuses.get(team.name), status, now):
                 events.append((datetime.fromtimestamp(now, UTC), name, message))
             statuses[team.name] = status
     return list(statuses.values()), events

@@ -67,6 +67,8 @@ def _jobs(fleet: Fleet, jobs: Sequence[FinishedJob]) -> Iterator[PastJob]:
             planned.supply.slice or "",
             planned.priority or default,
             planned.native,
+            project=planned.project or "",
+            labels=tuple(planned.labels(planned.name).items()),
         )
         attempts = tuple(_attempt(attempt, planned.exit_code) for attempt in job.attempts)
         yield PastJob(
@@ -109,6 +111,8 @@ def _spec(planned: HistoricJob) -> JobSpec:
         gpus=GpuRequest(planned.gpus, slice=planned.supply.slice),
         command=planned.kind.command,
         team=planned.team,
+        project=planned.project,
+        labels=planned.labels(planned.name),
         priority=planned.priority,
         pool=planned.supply.pool,
         nodes=planned.nodes,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 from typing import Final
+from zlib import crc32
 
 from fairway.engines.virtual import JobRequest
 from fairway.model.fleet import Pool, VirtualPlace
@@ -19,6 +20,19 @@ DAY: Final = 86400
 
 ABANDONED: Final = "notebook-friday"
 """The name of a live notebook that holds a GPU and that nobody works on."""
+
+
+PROJECTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nlp": ("llama-8b", "translation"),
+    "vision": ("detector",),
+    "speech": ("whisper", "voices"),
+    "search": ("ranking", "embeddings"),
+    "serving": ("assistant",),
+}
+"""The projects of each team, as in fleet.yaml."""
+EXPERIMENTS: Final = 6
+"""Of a project."""
+_OF_EXPERIMENTS: Final = frozenset({"train", "finetune", "pretrain", "sweep", "eval"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,20 @@ class DemoJob:
     spot: bool
     native: bool
 
+    @property
+    def project(self) -> str | None:
+        """Return the project that its owner works on. Students have none."""
+        projects = PROJECTS.get(self.team)
+        return projects[crc32(self.user.encode()) % len(projects)] if projects else None
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Return the labels of a job of this name: what trains and evaluates is part of an experiment."""
+        kind, _, number = name.partition("-")
+        if self.project is None or kind not in _OF_EXPERIMENTS or not number.isdigit():
+            return {}
+        experiment = crc32(f"{self.user} {int(number) // 2000}".encode()) % EXPERIMENTS
+        return {"experiment": f"{self.project}-{experiment + 1}"}
+
     def request(self, name: str = "") -> JobRequest:
         """Convert one task to a request of the virtual engine."""
         return JobRequest(
@@ -54,6 +82,8 @@ class DemoJob:
             tolerates_loss=self.spot,
             name=name,
             exit_code=self.exit_code,
+            project=self.project or "",
+            labels=tuple(self.labels(name).items()),
         )
 
 

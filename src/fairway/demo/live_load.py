@@ -112,7 +112,7 @@ class Load:
             running += sum(jobs for (state, *_), jobs in counts.items() if state is SimState.RUNNING)
         for supply in self._users.devices:
             devices = self._engines[self._pools[supply.pool].cluster].simulator.held_devices(supply)
-            held += sum(devices[team.name] for team in self._fleet.teams if team.parent is None)
+            held += sum(devices.get(team.name, 0) for team in self._fleet.teams if team.parent is None)
         waiting = sum(self._waiting.values())
         return LoadStatus(running, waiting, ended, held, sum(self._users.devices.values()))
 
@@ -171,6 +171,8 @@ class Load:
             ),
             command=list(job.command),
             team=job.team,
+            project=job.project,
+            labels=job.labels(job.name),
             priority=job.priority,
             pool=None if job.any_pool else job.supply.pool,
             nodes=job.nodes,
@@ -207,7 +209,8 @@ class Load:
             pool = self._random.choice(spot)
             simulator = self._engines[pool.cluster].simulator
             nodes = [name for name, n in simulator.nodes().items() if n.pool.name == pool.name]
-            node = self._random.choice(nodes)
-            simulator.lose(node)
-            until = now + self._random.uniform(*SPOT_OUTAGE_SECONDS) / self._speed
-            self._lost_node = (until, node, simulator)
+            if nodes:  # none while a fleet without this pool is applied
+                node = self._random.choice(nodes)
+                simulator.lose(node)
+                until = now + self._random.uniform(*SPOT_OUTAGE_SECONDS) / self._speed
+                self._lost_node = (until, node, simulator)

@@ -196,7 +196,7 @@ def _prepare(url: str, admin: str, text: str, fleet: Fleet) -> Mapping[str, str]
 def _virtual_engines(fleet: Fleet, engines: EngineFactory) -> Mapping[ClusterName, VirtualEngine]:
     found: dict[ClusterName, VirtualEngine] = {}
     for cluster in fleet.clusters:
-        engine = engines(cluster, fleet.pools_of(cluster.name))
+        engine = engines(*fleet.engine_parts(cluster.name))
         if not isinstance(engine, VirtualEngine):
             raise TypeError(f"cluster {cluster.name} of the demo is not virtual")
         found[cluster.name] = engine

@@ -85,6 +85,7 @@ class FaultCode(StrEnum):
     GPUS_DISAGREE = "GpusDisagree", "gpus says another number than the nodes of the virtual pool have."
     RESERVED_NAME = "ReservedName", "A name that the engines, or Fairway on them, use for something else."
     DUPLICATE_TEAM = "DuplicateTeam", "Two teams have one name; names are unique, whatever the parent."
+    NAME_IN_USE = "NameInUse", "A team is renamed from one that still exists, or from one that another was."
     DUPLICATE_ACCOUNT = "DuplicateAccount", "Two teams have one account on Slurm, so their jobs are mixed up."
     UNKNOWN_POOL = "UnknownPool", "A grant or a rule on a pool that the file does not have."
     SLICED_POOL = "SlicedPool", "A grant of whole GPUs on a pool whose GPUs are cut into slices."
@@ -109,6 +110,7 @@ class FaultCode(StrEnum):
     CANNOT_RUN = "CannotRun", "A team that can never run anything."
     NO_MEMBERS = "NoMembers", "A team to which nobody belongs, nor to any team inside it."
     STILL_DRAINING = "StillDraining", "A team inside a draining one drains too, whatever it says."
+    DUPLICATE_BUDGET = "DuplicateBudget", "A budget has the name of a team, whose own budget has it."
     EMPTY_BUDGET = "EmptyBudget", "A budget of nothing, which would be spent before anything ran."
     BUDGET_ABOVE_PARENT = "BudgetAboveParent", "A budget larger than one around it, which is spent first."
     NOTHING_IS_LOW = "NothingIsLow", "at_limit: low-only where nobody may use a preemptible priority."
@@ -121,6 +123,10 @@ class FaultCode(StrEnum):
     UNKNOWN_TIME_ZONE = "UnknownTimeZone", "A time zone that nobody knows."
     COMMITTED_TOO_MUCH = "CommittedTooMuch", "Commitments are for more GPUs than the pool has."
     IDLE_UNMEASURED = "IdleUnmeasured", "Idle rules, but no cluster with telemetry: they never apply."
+    SLICE_PRICES_DIFFER = (
+        "SlicePricesDiffer",
+        "Slices at prices of their own cost more or less than is paid for the GPUs they are cut from.",
+    )
     NO_PRICE = "NoPrice", "The pool's price is 0 and nothing else says what it costs: its charges will be 0."
     UNSUPPORTED_OPTION = (
         "NoWordForIt",

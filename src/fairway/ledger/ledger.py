@@ -21,6 +21,7 @@ from fairway.ledger.change_feed import ChangeFeed
 from fairway.ledger.connection import ConnectionLimits, Connections
 from fairway.ledger.cost.budgets import BudgetStore, BudgetWriter
 from fairway.ledger.cost.closed_months import MonthStore
+from fairway.ledger.cost.forecasts import ForecastStore, ForecastWriter
 from fairway.ledger.cost.price_points import PriceStore
 from fairway.ledger.errors import LedgerUnreachable
 from fairway.ledger.fleet.clusters import ClusterStore
@@ -29,11 +30,12 @@ from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
 from fairway.ledger.fleet.team_colours import TeamColourStore
 from fairway.ledger.jobs.dispatch import DispatchStore, DispatchWriter
+from fairway.ledger.jobs.ends import JobEndWriter
 from fairway.ledger.jobs.mirror import MirrorStore, MirrorWriter
 from fairway.ledger.jobs.store import JobStore
 from fairway.ledger.leases import LeaseStore
 from fairway.ledger.migrate import TableVersion
-from fairway.ledger.notices import NoticeStore, NoticeWriter
+from fairway.ledger.notices import NoticePreferenceStore, NoticeStore, NoticeWriter
 from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
@@ -66,10 +68,12 @@ class FencedTransaction:
         self.capacity: Final = CapacityWriter(connection, lease)
         self.queue: Final = QueueWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
+        self.forecasts: Final = ForecastWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
         self.gpu_events: Final = GpuEventWriter(connection, lease)
         self.cordons: Final = CordonWriter(connection, lease)
         self.notices: Final = NoticeWriter(connection, lease)
+        self.job_ends: Final = JobEndWriter(connection, lease)
         self.idle: Final = IdleWriter(connection, lease)
 
 
@@ -98,10 +102,12 @@ class Ledger:
         self.prices: Final = PriceStore(connections)
         self.months: Final = MonthStore(connections)
         self.budgets: Final = BudgetStore(connections)
+        self.forecasts: Final = ForecastStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
         self.gpu_events: Final = GpuEventStore(connections)
         self.cordons: Final = CordonStore(connections)
         self.notices: Final = NoticeStore(connections)
+        self.notice_preferences: Final = NoticePreferenceStore(connections)
         self.figures: Final = FiguresStore(connections)
         self.gpu_use_totals: Final = GpuUseTotals(connections)
         self.use_views: Final = UseViewStore(connections)

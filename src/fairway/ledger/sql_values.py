@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -43,8 +43,8 @@ def array(values: Sequence[float | str | None]) -> object:
     return values if "\\" in encoded else f"{{{encoded[1:-1]}}}"
 
 
-def json_rows(rows: Sequence[object]) -> str:
-    """Encode rows as JSON, for `jsonb_to_recordset`."""
+def json_rows(rows: Sequence[object] | Mapping[str, str]) -> str:
+    """Encode rows as JSON, for `jsonb_to_recordset`, or the pairs of a JSONB object."""
     return msgspec.json.encode(rows).decode()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairway.model.notice_rules import DEFAULT_RULES, ChannelKind, NoticeRules
+
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
@@ -34,8 +36,18 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The channels of a team, or of the operators."""
+    """The channels of a team, or of the operators, with their rules."""
 
     webhook: Webhook | None = None
     slack: Slack | None = None
     mail: Mail | None = None
+    rules: NoticeRules = DEFAULT_RULES
+
+    def by_kind(self) -> dict[ChannelKind, Webhook | Slack | Mail]:
+        """Return the channels that there are, by kind."""
+        every = (
+            (ChannelKind.WEBHOOK, self.webhook),
+            (ChannelKind.SLACK, self.slack),
+            (ChannelKind.MAIL, self.mail),
+        )
+        return {kind: channel for kind, channel in every if channel is not None}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final, TypeAlias
 
+from fairway.model.labels import LABEL_KEY_PATTERN, MAX_LABEL_LENGTH
 from fairway.model.names import ClusterName
+from fairway.model.price import Commitment
 from fairway.model.team import Supply
 
 
@@ -19,13 +23,48 @@ class Label(StrEnum):
     PRIORITY = "priority"
     NAME = "name"
     """The job's name: read from the raw rows, because the sums do not have it."""
+    OUTCOME = "outcome"
+    """How the attempt ended, or `running`: read from the raw rows and the attempts."""
     SERVICE = "service"
     """The name of a service; empty: jobs."""
     KIND = "kind"
     """The kind of workload on Kubernetes; empty: jobs."""
+    PROJECT = "project"
     CLUSTER = "cluster"
     SLICE = "slice"
     DAY = "day"
+
+
+class JobLabel(str):
+    """A label of jobs as a dimension, `label:experiment`."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        return self.removeprefix(LABEL_PREFIX)
+
+    @property
+    def value(self) -> str:
+        """Return the dimension as it is written, as `Label.value` does."""
+        return str(self)
+
+
+Dimension: TypeAlias = Label | JobLabel
+"""What usage can be grouped by."""
+
+LABEL_PREFIX: Final = "label:"
+JOB_LABEL_PATTERN: Final = rf"^{LABEL_PREFIX}{LABEL_KEY_PATTERN}$"
+
+
+def parse_dimension(text: str) -> Dimension | None:
+    """Parse `team` or `label:experiment`. Returns None for anything else."""
+    if text in {label.value for label in Label}:
+        return Label(text)
+    valid = len(text) <= len(LABEL_PREFIX) + MAX_LABEL_LENGTH and re.fullmatch(
+        JOB_LABEL_PATTERN, text, re.ASCII
+    )
+    return JobLabel(text) if valid else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,6 +143,10 @@ class Charge:
     device_seconds: int
     """Device-seconds used or unused; 0 for a share of another line."""
     amount: Fraction
+    quantity: Fraction | int = 0
+    """Device-seconds, or days of overhead; a share has its part if charges are itemised."""
+    commitment: Commitment | None = None
+    """The commitment that covers the devices. Only of itemised charges."""
 
     @property
     def pool(self) -> str:

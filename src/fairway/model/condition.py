@@ -26,6 +26,12 @@ class ConditionType(StrEnum):
     """The queue controller does not answer: jobs can be neither created nor started."""
     GPUS_NOT_MEASURED = "GpusNotMeasured"
     """The metrics of the cluster's GPUs cannot be read, or lack something."""
+    PRICE_FEED_STOPPED = "PriceFeedStopped"
+    """Spot prices of a pool came regularly, and come no more."""
+    USAGE_ABOVE_CAPACITY = "UsageAboveCapacity"
+    """Jobs were metered for more devices of a pool than it had."""
+    TOO_MANY_LABEL_VALUES = "TooManyLabelValues"
+    """Jobs had so many new projects, or values of a label, that further ones count as `(other)`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from fairway.model.budget import Budget
 from fairway.model.channel import Channels
 from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, DiagnosisSettings
-from fairway.model.gpu import GpuType
+from fairway.model.gpu import GpuType, replicas_of
 from fairway.model.gpu_health import HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRules
 from fairway.model.names import (
@@ -146,6 +147,10 @@ class Cluster:
     """None: what its GPUs do is not measured."""
     energy: SiteEnergy = SiteEnergy()
 
+    def without_money(self) -> Cluster:
+        """Return the cluster without what only reports use: overhead and the price of its energy."""
+        return replace(self, overhead=MappingProxyType({}), energy=SiteEnergy())
+
     @property
     def engine(self) -> EngineKind:
         match self.connection:
@@ -231,10 +236,57 @@ class Pool:
         steps = (step.per_gpu_hour for step in reversed(self.pricing.steps) if step.since <= day)
         return next(steps, self.price)
 
+    def without_money(self) -> Pool:
+        """Return the pool without its prices."""
+        return replace(self, price=Decimal(0), pricing=DEFAULT_PRICING)
+
     @property
     def supplies(self) -> tuple[Supply, ...]:
         """Return the pool's supplies: its whole GPUs, or each profile that they are cut into."""
         return tuple(Supply(self.name, s) for s in self.slices) or (Supply(self.name),)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether jobs share its GPUs without cutting them: its only slice is `shared-N`."""
+        return bool(self.slices) and replicas_of(self.slices[0]) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBudget:
+    """A budget of the fleet, of a team or of a project, which may count some of the pools only.
+
+    It only warns: an engine holds whole teams, and so would stop work that the budget does not count.
+    """
+
+    name: str
+    """Not the name of a team: a team's own budget has it."""
+    budget: Budget
+    team: TeamName | None = None
+    """With all teams inside it; None: of all, or of the project."""
+    project: str | None = None
+    pools: tuple[PoolName, ...] = ()
+    """Empty: all, and what belongs to no pool."""
+    capacity: tuple[Capacity, ...] = ()
+    """Empty: all, and what belongs to no pool."""
+
+    @property
+    def is_restricted(self) -> bool:
+        """Return whether it counts some of the pools only."""
+        return bool(self.pools or self.capacity)
+
+    def counts(self, pool: Pool) -> bool:
+        """Return whether it counts a pool."""
+        return (not self.pools or pool.name in self.pools) and (
+            not self.capacity or pool.capacity in self.capacity
+        )
+
+    @property
+    def scope(self) -> str:
+        """Describe what it counts: `team nlp, on-demand and spot capacity`."""
+        of = f"team {self.team}" if self.team else f"project {self.project}" if self.project else "the fleet"
+        pools = f", {' and '.join(self.pools)}" if self.pools else ""
+        kinds = f", {' and '.join(self.capacity)} capacity" if self.capacity else ""
+        return f"{of}{pools}{kinds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +313,8 @@ class Fleet:
     notify: Channels | None = None
     """Where notices to the operators go."""
     idle: IdleRules = DEFAULT_IDLE
+    budgets: tuple[NamedBudget, ...] = ()
+    """Budgets besides those of teams, in file order."""
 
     def is_reserved(self, user: str) -> bool:
         """Return whether nobody may submit as `user`: a system user, or Fairway's own on a Slurm cluster."""
@@ -274,6 +328,14 @@ class Fleet:
     def pools_of(self, cluster: str) -> tuple[Pool, ...]:
         """Return the pools on one cluster, in file order."""
         return tuple(p for p in self.pools if p.cluster == cluster)
+
+    def engine_parts(self, cluster: str) -> tuple[Cluster, tuple[Pool, ...]]:
+        """Return what the engine of a cluster is built from, and built again if it differs.
+
+        It has no money settings: a new price must not disturb a cluster.
+        """
+        pools = tuple(pool.without_money() for pool in self.pools_of(cluster))
+        return self.cluster(cluster).without_money(), pools
 
     def pool(self, name: str) -> Pool:
         """Return the pool named `name`; a fleet from `files` has one for each grant."""

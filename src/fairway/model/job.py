@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, NewType
 
 from fairway.model.backoff import Backoff
+from fairway.model.labels import Labels
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -183,6 +184,8 @@ class JobSpec:
     """A whole Kubernetes object as JSON, instead of `command` and `script`: `gpus` are of its largest pod."""
     all_devices: int | None = None
     """GPUs or slices on all nodes, if a manifest has pods of different sizes; None: `gpus` on each node."""
+    project: str | None = None
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def devices(self) -> int:
@@ -322,6 +325,10 @@ class SeenJob:
     array_id: EngineId | None = None
     """The id that the tasks of a native array have in common."""
     array_index: int | None = None
+    project: str | None = None
+    """Empty: none; None: the engine does not tell any more."""
+    labels: Labels | None = None
+    """Of the keys that the fleet keeps for cost; None: the engine does not tell any more."""
 
 
 @dataclass(frozen=True, slots=True)

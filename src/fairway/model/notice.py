@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 
 from fairway.model.job import JobId
 from fairway.model.names import TeamName, UserName
+from fairway.model.notice_rules import NoticeKind
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A message to a team, to one of its users, or to the operators of the fleet."""
 
+    kind: NoticeKind
     key: str
     """Identifies the event: a second notice with the same key is the same one, and is not delivered again."""
     subject: str
@@ -25,3 +28,5 @@ class Notice:
     job: JobId | None = None
     operators: bool = False
     """Whether it goes to the channels of the operators too."""
+    month: date | None = None
+    """The closed month whose statement of the team is attached."""

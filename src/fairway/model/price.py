@@ -5,7 +5,7 @@ Days are in the fleet's time zone (`CostRules.timezone`); amounts are in the fle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -41,6 +41,8 @@ class Commitment:
     since: date
     until: date
     """The first day after the commitment."""
+    id: str = ""
+    """The provider's name of it; empty: see `commitment_ids`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,22 @@ class Pricing:
 
 
 DEFAULT_PRICING: Final = Pricing()
+
+
+def commitment_ids(pool: str, commitments: Sequence[Commitment]) -> dict[Commitment, str]:
+    """Return the id of each commitment of a pool: its own, or the pool and the day from which it applies.
+
+    Of several without an id from the same day, the later ones of the file get a number.
+    """
+    found: dict[Commitment, str] = {}
+    for commitment in commitments:
+        id_ = default = commitment.id or f"{pool}-{commitment.since}"
+        number = 1
+        while id_ in found.values():
+            number += 1
+            id_ = f"{default}-{number}"
+        found.setdefault(commitment, id_)
+    return found
 
 
 class Sharing(StrEnum):
@@ -78,6 +96,8 @@ class CostRules:
     """IANA name of the time zone that defines days and months."""
     idle: Sharing = Sharing.OWN_LINE
     overhead: Sharing = Sharing.OWN_LINE
+    labels: tuple[str, ...] = ()
+    """The keys of labels of jobs that reports can group by."""
 
 
 DEFAULT_COST_RULES: Final = CostRules()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
 from fairway.model.budget import Budget, Hold
@@ -90,6 +91,15 @@ DEFAULT_FAIRNESS: Final = Fairness()
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """The day from which what a team spends counts inside its new parent."""
+
+    source: TeamName | None
+    """The parent until then; None: it was a top-level team."""
+    since: date
+
+
+@dataclass(frozen=True, slots=True)
 class Team:
     """A tenant of the fleet. Teams nest: a child's guarantee is part of its parent's."""
 
@@ -114,8 +124,16 @@ class Team:
     """Set for a spent budget, its own or an ancestor's. Resolved; never from a file."""
     account: str | None = None
     """The team's account on Slurm, if that is not called like the team."""
+    cost_centre: str | None = None
+    """What finance calls the payer; None: that of the nearest team above it that has one."""
     notify: Channels | None = None
     """Where notices to it go; None: to the channels of the nearest team above it that has some."""
+    projects: tuple[str, ...] = ()
+    """The projects that its jobs may name; empty: any. Resolved: its own list, else its parent's."""
+    renamed_from: TeamName | None = None
+    """The name that it had before: what was charged under that name is shown and counted as this team's."""
+    moved: Move | None = None
+    """When it moved to its parent; None: when the file with the new parent is applied."""
 
     @property
     def account_name(self) -> str:

@@ -20,6 +20,7 @@ from fairway.model.fleet import (
     Folders,
     KubernetesConnection,
     KubernetesPlace,
+    NamedBudget,
     Place,
     Pool,
     SlurmConnection,
@@ -30,6 +31,7 @@ from fairway.model.fleet import (
 from fairway.model.gpu_health import HealthAction, HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRule
 from fairway.model.names import TeamName
+from fairway.model.notice_rules import DIGEST_HOUR, NoticeRule
 from fairway.model.price import DEFAULT_COST_RULES
 from fairway.model.team import Grant, Limits, Supply, Team
 from fairway.model.text import duration_text
@@ -40,8 +42,13 @@ CHANGED: Final = "~"
 _AMOUNT: Final = "budget"
 _WARNS_AT: Final = "budget warning at"
 _AT_LIMIT: Final = "at budget limit"
-BUDGET_FIELDS: Final = frozenset({_AMOUNT, _WARNS_AT, _AT_LIMIT})
-"""The fields of a team's budget, which not everybody may see."""
+_NAMED_BUDGET: Final = "budget: "
+_BUDGET_FIELDS: Final = frozenset({_AMOUNT, _WARNS_AT, _AT_LIMIT})
+
+
+def is_budget_field(what: str) -> bool:
+    """Return whether a field is of a budget, which not everybody may see."""
+    return what in _BUDGET_FIELDS or what.startswith(_NAMED_BUDGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,10 @@ def _new_team(team: Team, new: _TeamIndex) -> Iterator[FieldDiff]:
             yield from _differ(what, None, now)
     if team.priorities != parent.priorities:
         yield from _differ("priorities", None, _names(team.priorities))
+    if team.projects != parent.projects:
+        yield from _differ("projects", None, _names(team.projects) or "any")
     yield from _budget(None, team.budget)
+    yield from _differ("cost centre", None, team.cost_centre)
     yield from _differ("notices go to", None, _channels(team.notify))
     if team.draining and not parent.draining:
         yield from _differ("draining", None, "yes")
@@ -146,7 +156,10 @@ def _team(was: Team, now: Team, old: _TeamIndex, new: _TeamIndex) -> Iterator[Fi
             yield from _differ(what, *texts)
     if was.priorities != parent_was.priorities or now.priorities != parent.priorities:
         yield from _differ("priorities", _names(was.priorities), _names(now.priorities))
+    if was.projects != parent_was.projects or now.projects != parent.projects:
+        yield from _differ("projects", _names(was.projects) or "any", _names(now.projects) or "any")
     yield from _budget(was.budget, now.budget)
+    yield from _differ("cost centre", was.cost_centre, now.cost_centre)
     yield from _differ("notices go to", _channels(was.notify), _channels(now.notify))
     if was.draining != parent_was.draining or now.draining != parent.draining:
         yield from _differ("draining", _yes(was.draining), _yes(now.draining))
@@ -192,6 +205,13 @@ def _budget(was: Budget | None, now: Budget | None) -> Iterator[FieldDiff]:
     yield from _differ(_AT_LIMIT, _at_limit(was), _at_limit(now))
 
 
+def _named_budget(named: NamedBudget | None) -> str | None:
+    """Format a budget that is no team's own: `50,000 a month, warns at 80 %, of the fleet, spot capacity`."""
+    if named is None:
+        return None
+    return f"{_amount(named.budget)}, warns at {_percent(named.budget)}, of {named.scope}"
+
+
 def _amount(budget: Budget | None) -> str | None:
     return None if budget is None else f"{budget.amount:,f} a {budget.every}"
 
@@ -215,8 +235,15 @@ def _channels(channels: Channels | None) -> str | None:
         f"with {webhook.token_file}" if webhook and webhook.token_file else "",
         f"slack by {slack.url_file}" if slack else "",
         f"mail to {' '.join(mail.to)}" if mail else "",
+        *(_notice_rule(rule) for rule in channels.rules.rules),
+        f"quiet {channels.rules.quiet}" if channels.rules.quiet else "",
+        f"digests at {channels.rules.digest_hour} h" if channels.rules.digest_hour != DIGEST_HOUR else "",
     )
     return ", ".join(text for text in texts if text) or None
+
+
+def _notice_rule(rule: NoticeRule) -> str:
+    return f"{rule.kind} {rule.send}{' by ' + ' and '.join(rule.to) if rule.to else ''}"
 
 
 def _limit_texts(was: Limits, now: Limits) -> tuple[tuple[str, str, str], ...]:
@@ -243,6 +270,10 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
         "operators' notices go to", *(_channels(f.notify) if f else None for f in (before, after))
     )
     yield from _diagnosis(before, after)
+    budgets_before, budgets = ({b.name: b for b in f.budgets} if f else {} for f in (before, after))
+    for name in budgets_before | budgets:
+        named = (_named_budget(budgets_before.get(name)), _named_budget(budgets.get(name)))
+        yield from _differ(f"{_NAMED_BUDGET}{name}", *named)
     rules_before, rules = ({r.name: r for r in f.health} if f else {} for f in (before, after))
     for name in rules_before | rules:
         texts = (_health_rule(rules_before.get(name)), _health_rule(rules.get(name)))
@@ -307,6 +338,7 @@ _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (
     ("time zone of charges", lambda f: f.cost.timezone),
     ("unused capacity is paid", lambda f: f.cost.idle),
     ("overhead is paid", lambda f: f.cost.overhead),
+    ("labels kept for cost", lambda f: ", ".join(f.cost.labels) or "none"),
 )
 
 
@@ -398,7 +430,7 @@ def _discount(pool: Pool) -> str:
 def _commitments(pool: Pool) -> str:
     """Format a pool's commitments: `32 GPUs at 2.10 from 2026-01-01 until 2027-01-01`."""
     texts = (
-        f"{c.gpus} GPUs at {c.per_gpu_hour:f} from {c.since} until {c.until}"
+        f"{c.gpus} GPUs at {c.per_gpu_hour:f} from {c.since} until {c.until}{f' ({c.id})' if c.id else ''}"
         for c in pool.pricing.commitments
     )
     return "; ".join(texts) or "none"

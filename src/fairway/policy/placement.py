@@ -16,7 +16,7 @@ from fairway.model.gpu import replicas_of
 from fairway.model.job import GpuRequest, JobSpec, Placement, Tolerates
 from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
-from fairway.model.text import duration_text, nearest
+from fairway.model.text import duration_text, first_few, nearest
 
 MAX_LISTED: Final = 12
 """Maximum number of names listed in a message."""
@@ -140,6 +140,12 @@ def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
             "TeamDraining",
             f"team {name} is draining: nothing of it starts any more",
             "submit it for another team",
+        )
+    if spec.project is not None and team.projects and spec.project not in team.projects:
+        raise NotAllowed(
+            "ProjectNotAllowed",
+            f"team {name} has no project {spec.project!r}",
+            f"its projects: {first_few(team.projects, 10)}; an operator adds one to  projects  of the team",
         )
     return team
 

@@ -162,6 +162,11 @@ def _guaranteed(fleet: Fleet, pools: Iterable[Pool]) -> str:
 
 
 def _teams(before: Fleet, after: Fleet) -> Iterator[Removal]:
+    kept = {named.name for named in after.budgets}
+    for named in before.budgets:
+        if named.name not in kept:
+            value = f"{named.budget.amount:,f} a {named.budget.every}"
+            yield Removal(RemovalKind.BUDGET, named.name, value=value)
     remaining = {t.name: t for t in after.teams}
     was = {t.name: t for t in before.teams}
     for team in before.teams:

@@ -47,7 +47,8 @@ class EngineFactory:
         if entry is None:
             entry = (pools, VirtualEngine(cluster, pools))
         elif entry[0] != pools:
-            entry = (pools, entry[1].resized(cluster, pools))
+            entry[1].resize(pools)
+            entry = (pools, entry[1])
         self._virtual[cluster.name] = entry
         return entry[1]
 

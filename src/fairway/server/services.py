@@ -68,7 +68,7 @@ def build_policy_services(folder: Path, engines: EngineFactory, ledger: Ledger) 
 async def _render(engines: EngineFactory, fleet: Fleet, cluster: ClusterName) -> Mapping[str, str]:
     from fairway.engines.slurm.policy.render import render_slurm  # noqa: PLC0415
 
-    engine = engines.for_reads(fleet.cluster(cluster), fleet.pools_of(cluster))
+    engine = engines.for_reads(*fleet.engine_parts(cluster))
     version, settings = "", dict[str, str]()
     try:
         async with asyncio.timeout(_RENDER_READ_SECONDS):

@@ -19,6 +19,7 @@ from fairway.model.gpu_health import EventClass, EventCode, GpuSighting, class_o
 from fairway.model.job import JobId, format_job_id
 from fairway.model.names import TeamName, UserName
 from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.team import TeamTree
 from fairway.services.fleets import Fleets
 from fairway.telemetry.reader import NodeNames
@@ -151,11 +152,14 @@ def _notices(one: _Found, known: frozenset[str]) -> Iterator[Notice]:
         key = _key(one.event, who) + ("/resolved" if one.is_resolved else "")
         text = "" if one.is_resolved else one.alert.annotations.get("description", "")
         if who == _OPERATORS:
-            yield Notice(key, subject, _lines(text, _where(labels), _held_by(job)), operators=True)
+            yield Notice(
+                NoticeKind.ALERT, key, subject, _lines(text, _where(labels), _held_by(job)), operators=True
+            )
         else:
             user = UserName(job.user) if job is not None and job.user else None
             about = None if job is None else JobId(job.id)
-            yield Notice(key, subject, _lines(text, _where(labels), _held_by(job)), one.team, user, about)
+            lines = _lines(text, _where(labels), _held_by(job))
+            yield Notice(NoticeKind.ALERT, key, subject, lines, one.team, user, about)
 
 
 def combined(notices: Sequence[Notice]) -> Notice:

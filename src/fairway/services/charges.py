@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 from fairway.cost.calendar import Calendar, calendar_of
 from fairway.cost.charges import charges, unused, usage_charges
+from fairway.cost.fleet_history import FleetSpan, TeamPath, always
 from fairway.cost.rates import RateSpan, hourly_pools, over_days, rate_spans
 from fairway.cost.report import ReportEntry
 from fairway.ledger import Ledger, UsageFilter, UsageView
-from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
-from fairway.model.fleet import Fleet, Pool
+from fairway.model.charge import CapacitySum, Charge, ChargeKind, Dimension, Label, Span, UsageSum
+from fairway.model.fleet import Fleet, NamedBudget, Pool
 from fairway.model.gpu_use import GpuUseSum, MetricCode
 from fairway.model.names import PoolName, TeamName
 from fairway.model.price import PricePoint, Sharing
-from fairway.model.team import TeamTree
-from fairway.services.fleets import FleetHistory
+from fairway.model.team import Supply
+from fairway.services.fleet_history import FleetHistory
 
 EVERYBODY: Final = UsageFilter()
 
@@ -34,6 +36,9 @@ CACHE_SECONDS: Final = 20
 MAX_CACHED: Final = 24
 
 
+_Labelled = TypeVar("_Labelled", UsageSum, GpuUseSum)
+
+
 @dataclass(frozen=True, slots=True)
 class PricedWindow:
     """The capacity of a window and its rates, with which usage can be priced."""
@@ -46,6 +51,35 @@ class PricedWindow:
     capacity: tuple[CapacitySum, ...]
     rates: Mapping[PoolName, tuple[RateSpan, ...]]
     pools: Mapping[PoolName, Pool]
+    held: FleetSpan
+    """The fleet in force, with the names and paths of teams."""
+
+    def teams_in(self, teams: Iterable[str]) -> frozenset[str]:
+        """Return the names in the ledger of teams and of all that were inside them then."""
+        roots = frozenset(teams)
+        inside = {name for name, path in self.held.paths.items() if not roots.isdisjoint(path)}
+        return frozenset(inside | (roots - self.held.paths.keys()))
+
+    def current_teams(self, teams: Iterable[str]) -> frozenset[str]:
+        """Return the current names of teams and of all that were inside them then."""
+        return frozenset((self.held.path(name) or (name,))[-1] for name in self.teams_in(teams))
+
+    def stored(self, which: UsageFilter) -> UsageFilter:
+        """Return a filter by teams with the names that the ledger has of those inside them."""
+        return which if which.teams is None else replace(which, teams=self.teams_in(which.teams))
+
+    def current(self, rows: Sequence[_Labelled], by: Sequence[Dimension]) -> Iterator[_Labelled]:
+        """Replace names of teams in rows from the ledger by those that they have now."""
+        places = [n for n, label in enumerate(by) if label is Label.TEAM]
+        names = {raw: path[-1] for raw, path in self.held.paths.items() if raw != path[-1]} if places else {}
+        for row in rows:
+            if names and any(row.labels[n] in names for n in places):
+                labels = list(row.labels)
+                for n in places:
+                    labels[n] = names.get(labels[n], labels[n])
+                yield replace(row, labels=tuple(labels))
+            else:
+                yield row
 
     @property
     def spans(self) -> dict[PoolName, tuple[Span, ...]]:
@@ -56,11 +90,11 @@ class PricedWindow:
         """Merge spans across days, which suffices to price usage: there are far fewer spans to sum over."""
         return replace(self, rates={pool: over_days(spans) for pool, spans in self.rates.items()})
 
-    def labelled(self, usage: Iterable[UsageSum], by: Sequence[Label]) -> tuple[UsageSum, ...]:
+    def labelled(self, usage: Iterable[UsageSum], by: Sequence[Dimension]) -> tuple[UsageSum, ...]:
         """Set the labels of usage from its spans and supplies; `by` has only labels of `_FROM_SPANS`."""
         return tuple(replace(row, labels=tuple(self._label(row, label) for label in by)) for row in usage)
 
-    def _label(self, row: UsageSum, label: Label) -> str:
+    def _label(self, row: UsageSum, label: Dimension) -> str:
         match label:
             case Label.POOL:
                 return row.supply.pool
@@ -105,28 +139,64 @@ class Costs:
         self._ledger = ledger
         self._history = history
 
-    async def spent(self, fleet: Fleet, team: TeamName, period: Span, now: int | None = None) -> Fraction:
-        """Return the charges of a team and its descendants in a period up to now, with running jobs."""
-        amounts = await self.by_team(fleet, period, now)
-        tree = TeamTree(fleet.teams)
-        return sum((amounts.get(t.name, Fraction(0)) for t in tree.subtree(tree[team])), Fraction(0))
-
     async def by_team(
-        self, fleet: Fleet, period: Span, now: int | None = None
+        self, fleet: Fleet, period: Span, now: int | None = None, which: UsageFilter = EVERYBODY
     ) -> Mapping[TeamName, Fraction]:
-        """Return the charges of each team without its descendants; one read for any number of budgets."""
+        """Return the charges of each team with those inside it when they were charged."""
         found: dict[TeamName, Fraction] = {}
-        for charge in await self.charges(fleet, period, (Label.TEAM,), now=now):
-            if charge.labels is not None:
-                team = TeamName(charge.labels[0])
+        for path, charge in await self.by_path(fleet, period, now, which):
+            for team in path:
                 found[team] = found.get(team, Fraction(0)) + charge.amount
+        return found
+
+    async def by_path(
+        self, fleet: Fleet, period: Span, now: int | None = None, which: UsageFilter = EVERYBODY
+    ) -> list[tuple[TeamPath, Charge]]:
+        """Return every charge of a period by team, with the path that the team had when it was charged.
+
+        Everything that says what a team spent follows from this: budgets, statements and exports.
+        """
+        found: list[tuple[TeamPath, Charge]] = []
+        for priced in await self.priced(fleet, period, now):
+            paths = priced.held.current_paths
+            for charge in (await self._charged(priced, (Label.TEAM,), which)).charges:
+                team = TeamName(charge.labels[0]) if charge.labels else TeamName("")
+                found.append((paths.get(team) or priced.held.path(team), charge))
+        return found
+
+    async def by_budget(
+        self, fleet: Fleet, budgets: Sequence[NamedBudget], period: Span, now: int | None = None
+    ) -> Mapping[str, Mapping[date, Fraction]]:
+        """Return what each budget counts of a period, by day: with the teams and pools that were there then.
+
+        A budget without a team or project counts everything, what no team pays included.
+        """
+        found: dict[str, dict[date, Fraction]] = {named.name: {} for named in budgets}
+        by_label = {
+            label: [named for named in budgets if (named.project is not None) is (label is Label.PROJECT)]
+            for label in (Label.TEAM, Label.PROJECT)
+        }
+        for priced in await self.priced(fleet, period, now):
+            paths = {path[-1]: path for path in priced.held.paths.values()}
+            for label, counting in by_label.items():
+                if not counting:
+                    continue
+                for charge in (await self._charged(priced, (label, Label.DAY), EVERYBODY)).charges:
+                    who = charge.labels[0] if charge.labels else None
+                    path = () if who is None else paths.get(TeamName(who)) or (TeamName(who),)
+                    pool = None if charge.supply is None else priced.pools[charge.supply.pool]
+                    day = priced.calendar.day_of(charge.span.start)
+                    for named in counting:
+                        if counts(named, who, path, pool):
+                            days = found[named.name]
+                            days[day] = days.get(day, Fraction(0)) + charge.amount
         return found
 
     async def charges(
         self,
         fleet: Fleet,
         period: Span,
-        by: Sequence[Label],
+        by: Sequence[Dimension],
         which: UsageFilter = EVERYBODY,
         now: int | None = None,
     ) -> tuple[Charge, ...]:
@@ -136,8 +206,18 @@ class Costs:
             found += (await self._charged(priced, by, which)).charges
         return tuple(found)
 
+    async def itemised(
+        self, fleet: Fleet, period: Span, by: Sequence[Dimension], now: int | None = None
+    ) -> list[tuple[FleetSpan, tuple[Charge, ...]]]:
+        """Return charges split by commitment, with quantities, by the fleet in force; `by` has DAY."""
+        found = []
+        for priced in await self.priced(fleet, period, now):
+            usage = await self.usage(priced, by)
+            found.append((priced.held, _all_charges(priced, usage, by, itemised=True)))
+        return found
+
     async def entries(
-        self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter = EVERYBODY
+        self, priced: PricedWindow, by: Sequence[Dimension], which: UsageFilter = EVERYBODY
     ) -> list[ReportEntry]:
         """Return charges and usage as entries of a report."""
         charged = await self._charged(priced, by, which)
@@ -150,7 +230,7 @@ class Costs:
         return unused(priced.fleet, priced.calendar, priced.span, priced.capacity, priced.rates, usage)
 
     async def usage(
-        self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter = EVERYBODY
+        self, priced: PricedWindow, by: Sequence[Dimension], which: UsageFilter = EVERYBODY
     ) -> tuple[UsageSum, ...]:
         """Return the device-seconds in each span of the rates."""
         if which == EVERYBODY and _FROM_SPANS.issuperset(by):
@@ -161,37 +241,51 @@ class Costs:
         self, priced: PricedWindow, view: UsageView, codes: Sequence[MetricCode]
     ) -> tuple[GpuUseSum, ...]:
         """Return what GPUs did in each span of the view, by its labels."""
-        return await self._ledger.gpu_use_totals.sums(view, codes, local=priced.calendar)
+        stored = replace(view, which=priced.stored(view.which))
+        rows = await self._ledger.gpu_use_totals.sums(stored, codes, local=priced.calendar)
+        found: dict[tuple[int, Supply, tuple[str, ...]], GpuUseSum] = {}
+        for row in priced.current(rows, view.by):  # two names may be one team's
+            key = (row.span, row.supply, row.labels)
+            found[key] = found[key].plus(row) if key in found else row
+        return tuple(found.values())
 
     async def everyone(self, priced: PricedWindow) -> tuple[UsageSum, ...]:
         """Return all usage in each span of the rates, without labels."""
         return (await self._views(priced, UsageView(priced.spans)))[0]
 
     async def _views(self, priced: PricedWindow, *views: UsageView) -> tuple[tuple[UsageSum, ...], ...]:
-        return await self._ledger.usage.views(views, priced.until, local=priced.calendar)
+        stored = [replace(view, which=priced.stored(view.which)) for view in views]
+        found = await self._ledger.usage.views(stored, priced.until, local=priced.calendar)
+        return tuple(tuple(priced.current(rows, view.by)) for rows, view in zip(found, views, strict=True))
 
     async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[PricedWindow, ...]:
-        """Price the capacity of a period: one window for each fleet that was in force in it.
+        """Price the capacity of a period: one window for each fleet that was in force in it."""
+        now = or_now(now)
+        held = await self.held(fleet, period, now)
+        return tuple([await self._priced(part, calendar_of(fleet), now) for part in held])
+
+    async def held(self, fleet: Fleet, period: Span, now: int) -> tuple[FleetSpan, ...]:
+        """Split a period by the fleets in force.
 
         There is no data of the future: a period that has not ended is cut at the end of the current hour.
         """
-        calendar = calendar_of(fleet)
-        now = or_now(now)
-        end = min(period.end, calendar.next_hour(now))
-        if period.start >= end:
+        past = Span(period.start, min(period.end, calendar_of(fleet).next_hour(now)))
+        if past.start >= past.end:
             return ()
-        past = Span(period.start, end)
-        parts = ((past, fleet),) if self._history is None else await self._history.fleets(fleet, past)
-        return tuple([await self._priced(then, calendar, span, now) for span, then in parts])
+        return (always(fleet, past),) if self._history is None else await self._history.spans(fleet, past)
 
-    async def _priced(self, fleet: Fleet, calendar: Calendar, span: Span, now: int) -> PricedWindow:
+    async def _priced(self, held: FleetSpan, calendar: Calendar, now: int) -> PricedWindow:
+        fleet, span = held.fleet, held.span
         until = min(now, span.end)
         points = await self._ledger.prices.points([p.name for p in fleet.pools], span)
-        capacity = await self._capacity(fleet, calendar, span, until, points)
+        capacity = await self._capacity(held, calendar, until, points)
         rates = rate_spans(fleet, calendar, span, capacity, points, until=until)
-        return PricedWindow(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
+        pools = {p.name: p for p in fleet.pools}
+        return PricedWindow(fleet, calendar, span, until, capacity, rates, pools, held)
 
-    async def _charged(self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter) -> ChargedWindow:
+    async def _charged(
+        self, priced: PricedWindow, by: Sequence[Dimension], which: UsageFilter
+    ) -> ChargedWindow:
         fleet = priced.fleet
         days_matter = Label.DAY in by or Sharing.BY_USAGE in (fleet.cost.idle, fleet.cost.overhead)
         if _of_people(which) and _own_lines_only(fleet):
@@ -203,7 +297,7 @@ class Costs:
         if which == EVERYBODY and (days_matter or _FROM_SPANS.issuperset(by)):
             usage = await self.usage(priced, by)
             return ChargedWindow(_all_charges(priced, usage, by), usage, priced)
-        labels = (*by, *(label for label in _filtered_by(which) if label not in by))
+        labels = (*by, *(label for label in _filtered_by(which, fleet) if label not in by))
         merged = priced if days_matter else priced.over_days()
         usage, everyone = await self._with_everyone(priced, UsageView(merged.spans, labels, which))
         if days_matter:
@@ -215,7 +309,7 @@ class Costs:
                 *_all_charges(priced, (), labels, everyone),
             )
         if which != EVERYBODY:
-            made = tuple(_filtered(made, labels, which, len(by)))
+            made = tuple(_filtered(made, labels, priced, which, len(by)))
         return ChargedWindow(made, usage, merged)
 
     async def _with_everyone(
@@ -227,31 +321,61 @@ class Costs:
 
     async def _capacity(
         self,
-        fleet: Fleet,
+        held: FleetSpan,
         calendar: Calendar,
-        span: Span,
         until: int,
         points: Mapping[PoolName, Sequence[PricePoint]],
     ) -> tuple[CapacitySum, ...]:
-        """Read capacity by hour for pools whose rates change within a day, otherwise by day."""
-        hourly = hourly_pools(fleet, points)
-        by_hour = {p.cluster for p in fleet.pools if p.name in hourly}
-        by_day = {p.cluster for p in fleet.pools if p.name not in hourly}
+        """Read capacity by hour for parts of days and pools whose rates change within a day, else by day."""
+        hourly = hourly_pools(held.fleet, points)
+        pools = [p for p in held.fleet.pools if p.name not in held.removed]
+        by_hour = {p.name: p.cluster for p in pools if p.name in hourly}
+        by_day = {p.name: p.cluster for p in pools if p.name not in hourly}
+        reads = [(by_hour, False, held.span)]
+        reads += [(by_day, days, span) for days, span in _day_parts(held.span, calendar, until)]
         found: list[CapacitySum] = []
-        for days, clusters in ((False, by_hour), (True, by_day)):
-            if clusters:
+        for of_pools, days, span in reads:
+            if of_pools:
                 rows = await self._ledger.capacity.sums(
-                    span, local=calendar, by_day=days, clusters=clusters, live_until=until
+                    span, local=calendar, by_day=days, clusters=set(of_pools.values()), live_until=until
                 )
-                found += [r for r in rows if (r.supply.pool in hourly) is not days]
+                found += [r for r in rows if r.supply.pool in of_pools]
         return tuple(found)
+
+
+def _day_parts(span: Span, calendar: Calendar, until: int) -> Iterator[tuple[bool, Span]]:
+    """Split a span into its whole days (True) and what is before and after them; today counts as whole."""
+    first, last = calendar.day_of(span.start), calendar.day_of(span.end)
+    start = span.start if span.start == calendar.day_start(first) else calendar.day_end(first)
+    end = span.end if until < span.end else calendar.day_start(last)
+    if start >= end:
+        yield False, span
+        return
+    for whole, part in (
+        (False, Span(span.start, start)),
+        (True, Span(start, end)),
+        (False, Span(end, span.end)),
+    ):
+        if part.start < part.end:
+            yield whole, part
+
+
+def counts(named: NamedBudget, who: str | None, path: TeamPath, pool: Pool | None) -> bool:
+    """Return whether a budget counts a charge; `pool` is None for a charge on a whole cluster."""
+    if named.is_restricted and (pool is None or not named.counts(pool)):
+        return False
+    if named.project is not None:
+        return who == named.project
+    return named.team is None or named.team in path
 
 
 def _all_charges(
     priced: PricedWindow,
     usage: Sequence[UsageSum],
-    labels: Sequence[Label],
+    labels: Sequence[Dimension],
     everyone: Sequence[UsageSum] | None = None,
+    *,
+    itemised: bool = False,
 ) -> tuple[Charge, ...]:
     return charges(
         priced.fleet,
@@ -262,6 +386,7 @@ def _all_charges(
         usage,
         labels,
         everyone=everyone,
+        itemised=itemised,
     )
 
 
@@ -270,17 +395,17 @@ def or_now(at: int | None) -> int:
     return int(time.time()) if at is None else at
 
 
-def own_labels(charge: Charge, by: Sequence[Label], calendar: Calendar) -> tuple[str, ...]:
+def own_labels(charge: Charge, by: Sequence[Dimension], calendar: Calendar) -> tuple[str, ...]:
     """Return the labels of a charge that nobody pays: its pool, slice, cluster and day."""
     return tuple(_own_label(charge, label, calendar) for label in by)
 
 
-def _entry(charge: Charge, by: Sequence[Label], calendar: Calendar) -> ReportEntry:
+def _entry(charge: Charge, by: Sequence[Dimension], calendar: Calendar) -> ReportEntry:
     labels = charge.labels if charge.labels is not None else own_labels(charge, by, calendar)
     return ReportEntry(labels, charge.kind, charge.labels is not None, charge.amount)
 
 
-def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
+def _own_label(charge: Charge, label: Dimension, calendar: Calendar) -> str:
     match label:
         case Label.POOL:
             return charge.pool
@@ -295,28 +420,35 @@ def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
 
 
 def _of_people(which: UsageFilter) -> bool:
-    """Return whether the filter selects teams or users, who do not pay separate lines."""
-    return which.teams is not None or which.users is not None
+    """Return whether the filter selects teams, users or labels of jobs, which pay no separate lines."""
+    return bool(which.by_dimension())
 
 
 def _own_lines_only(fleet: Fleet) -> bool:
     return fleet.cost.idle is Sharing.OWN_LINE and fleet.cost.overhead is Sharing.OWN_LINE
 
 
-def _filtered_by(which: UsageFilter) -> list[Label]:
+def _filtered_by(which: UsageFilter, fleet: Fleet) -> list[Dimension]:
     """Return the labels that charges must have so that the filter can be applied to shares."""
-    filters = ((Label.TEAM, which.teams), (Label.USER, which.users))
-    return [label for label, names in filters if names is not None]
+    # Of a cluster's overhead, the share of the usage of a pool is that pool's.
+    pools = which.pools is not None and fleet.cost.overhead is Sharing.BY_USAGE
+    return [*which.by_dimension(), *((Label.POOL,) if pools else ())]
 
 
 def _filtered(
-    made: Iterable[Charge], labels: Sequence[Label], which: UsageFilter, keep: int
+    made: Iterable[Charge], labels: Sequence[Dimension], priced: PricedWindow, which: UsageFilter, keep: int
 ) -> Iterable[Charge]:
     """Yield the charges that match the filter, with the first `keep` labels."""
-    filters = {Label.TEAM: which.teams, Label.USER: which.users}
+    filters = dict(which.by_dimension())
+    if which.teams is not None:
+        filters[Label.TEAM] = priced.current_teams(which.teams)
+    pool_label = labels.index(Label.POOL) if Label.POOL in labels else None
     checks = [(i, names) for i, label in enumerate(labels) if (names := filters.get(label)) is not None]
     for charge in made:
-        if which.pools is not None and charge.pool not in which.pools:
+        pool = charge.pool
+        if charge.supply is None and charge.labels is not None and pool_label is not None:
+            pool = charge.labels[pool_label]
+        if which.pools is not None and pool not in which.pools:
             continue
         if charge.labels is None:
             if not _of_people(which):

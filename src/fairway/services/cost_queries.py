@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from fairway.cost.calendar import calendar_of, parse_month
-from fairway.cost.focus.export import Correction
+from fairway.cost.focus.export import Billed, Correction
+from fairway.cost.spot_prices import price_jump
 from fairway.ledger import Ledger, PricePointRow, Token, UsageFilter
-from fairway.model.charge import Label, Span
+from fairway.model.charge import Dimension, Label, Span
 from fairway.model.errors import PermanentError
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Capacity, Fleet
 from fairway.model.names import PoolName
 from fairway.services.charges import CachedCosts, Costs
+from fairway.services.commitments import commitment_uses
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import costs as convert
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.fleets import FleetHistory, Fleets
+from fairway.services.fleet_history import FleetHistory
+from fairway.services.fleets import Fleets
 from fairway.services.focus_export import focus_lines, month_corrections
+from fairway.services.labels import of_labels
 from fairway.services.reports import (
     PLACE_LABELS,
     CostReports,
@@ -29,10 +34,13 @@ from fairway.services.reports import (
     daily_labels,
     window_of,
 )
-from fairway.services.rights import require_sees_all, usage_filter, visible_teams
+from fairway.services.rights import no_such_pool, require_sees_all, sees_all, usage_filter, visible_teams
+from fairway.services.spending import FORECAST_LABELS
+from fairway.services.statement_documents import StatementDocuments
 from fairway.services.statements import MonthStatements
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
+from fairway.wire.fleet import zulu
 
 _KINDS: Final = {
     "InvalidWindow": ErrorKind.INVALID,
@@ -53,10 +61,13 @@ class CostRequest:
     """The parameters of a report as requested, before the caller's rights are checked."""
 
     window: str = "30d"
-    by: tuple[Label, ...] = (Label.TEAM,)
+    by: tuple[Dimension, ...] = (Label.TEAM,)
     team: str | None = None
     user: str | None = None
     pool: str | None = None
+    project: str | None = None
+    labels: tuple[str, ...] = ()
+    """As `experiment=e12`."""
     max_rows: int = 1000
 
 
@@ -76,10 +87,11 @@ class CostQueries:
         """`quick` is for callers that poll: running jobs may count only up to some seconds ago."""
         self._ledger = ledger
         self._fleets = fleets
-        history = FleetHistory(ledger, fleets)
-        self._costs = CachedCosts(ledger, history) if quick else Costs(ledger, history)
+        self._history = FleetHistory(ledger, fleets)
+        self._costs = CachedCosts(ledger, self._history) if quick else Costs(ledger, self._history)
         self._reports = CostReports(self._costs)
         self._statements = MonthStatements(ledger, self._costs)
+        self._documents = StatementDocuments(self._statements, self._costs, fleets)
 
     async def fleet(self) -> Fleet:
         """Read the fleet applied last, or the newest one before the first apply."""
@@ -112,6 +124,13 @@ class CostQueries:
     async def efficiency(self, caller: Token, request: CostRequest) -> wire.EfficiencyReport:
         """Report what the GPUs did that were held."""
         fleet, query, common = await self._query(caller, request)
+        if Label.OUTCOME in query.by:
+            raise RequestError(
+                ErrorKind.INVALID,
+                "InvalidRequest",
+                "by: what GPUs did is not stored by outcome",
+                "report usage and report cost have outcomes",
+            )
         found = await _result(self._reports.efficiency(fleet, query))
         return convert.efficiency(fleet, query, found, common)
 
@@ -122,7 +141,7 @@ class CostQueries:
         return IdleHolders(tuple(found), common["of_teams"])
 
     async def cost_by_day(
-        self, caller: Token, request: CostRequest, label: Label | None
+        self, caller: Token, request: CostRequest, label: Dimension | None
     ) -> tuple[wire.CostReport, wire.CostReport]:
         """Report the cost as requested, and by `label` and day, from one read of the ledger."""
         fleet, query, common = await self._query(caller, request)
@@ -131,7 +150,7 @@ class CostQueries:
         return convert.cost(fleet, query, found, common), convert.cost(fleet, by_day, daily, common)
 
     async def usage_by_day(
-        self, caller: Token, request: CostRequest, label: Label | None
+        self, caller: Token, request: CostRequest, label: Dimension | None
     ) -> tuple[wire.UsageReport, wire.UsageReport]:
         """Report usage as `cost_by_day` does, without amounts."""
         fleet, query, common = await self._query(caller, request)
@@ -156,12 +175,28 @@ class CostQueries:
         window, days = await _result(self._reports.capacity(fleet, query))
         return convert.capacity(fleet, window, days)
 
+    async def commitments(self, caller: Token, request: CostRequest) -> wire.CommitmentReport:
+        """Report what became of each commitment; only for callers who may see what others spent."""
+        fleet, query, _ = await self._query(caller, request)
+        require_sees_all(caller, fleet)
+        uses = commitment_uses(self._costs, fleet, query.window, request.pool or None)
+        return convert.commitments(fleet, *await _result(uses))
+
     async def statements(self, caller: Token, month: str, team: str | None) -> wire.Statements:
         """Read the charges of a month by team."""
         fleet = await self.fleet()
-        which = usage_filter(caller, fleet, team or None, None, None)
+        which = await self._filter(caller, fleet, team or None, None, None)
         found = await _result(self._statements.statement(fleet, _month(fleet, month)))
         return convert.statements(fleet, found, visible_teams(caller, fleet), which.teams)
+
+    async def document(self, caller: Token, month: str, team: str | None) -> wire.StatementDocument:
+        """Render the statements of the teams that the caller may see, with every amount explained."""
+        fleet = await self.fleet()
+        which = usage_filter(caller, fleet, team or None, None, None)
+        first = _month(fleet, month)
+        html = await _result(self._documents.render(fleet, first, which.teams))
+        name = "-".join(filter(None, ("statement", f"{first:%Y-%m}", team)))
+        return wire.StatementDocument(name=f"{name}.html", html=html)
 
     async def close(self, caller: Token, month: str) -> wire.Statements:
         """Close a month with its statement as of now. The route checks that the caller may."""
@@ -175,7 +210,7 @@ class CostQueries:
         Errors are raised before the first piece is returned: after it, a response can only be broken off.
         """
         fleet = await self.fleet()
-        which = usage_filter(caller, fleet, team or None, None, None)
+        which = await self._filter(caller, fleet, team or None, None, None)
         lines = self._focus(fleet, window, which)
         return _after(await _result(anext(lines)), lines)
 
@@ -183,18 +218,77 @@ class CostQueries:
         """Read today's price of each pool."""
         fleet = await self.fleet()
         now = int(time.time())
-        points = await self._ledger.prices.points([p.name for p in fleet.pools], Span(now, now + 1))
+        spot = [p.name for p in fleet.pools if p.capacity is Capacity.SPOT]
+        points = await self._ledger.prices.points(spot, Span(now, now + 1))
         return convert.prices(fleet, calendar_of(fleet).day_of(now), points)
 
     async def keep_price_points(
         self, caller: Token, pool: str, request: wire.PricePointsRequest
     ) -> wire.StoredPricePoints:
-        """Add points to a pool's price series. A point replaces an earlier one of the same time."""
+        """Add points to a pool's price series. A point replaces an earlier one of the same time.
+
+        Raises RequestError for a pool that is not bought on a spot market, and for a price that differs by
+        more than half from the one before it, unless the request allows it.
+        """
         fleet = await self.fleet()
         usage_filter(caller, fleet, None, None, pool)
-        points = [PricePointRow(PoolName(pool), p.at, p.per_gpu_hour) for p in request.points]
-        stored = await _result(self._ledger.prices.add(points, by=caller.name))
-        return wire.StoredPricePoints(pool=pool, kept=stored)
+        capacity = next(p.capacity for p in fleet.pools if p.name == pool)
+        if capacity is not Capacity.SPOT:
+            raise RequestError(
+                ErrorKind.CONFLICT,
+                "NotASpotPool",
+                f"{pool} has capacity: {capacity.value}, and only spot capacity has market prices",
+                f"fairway price list  shows the pools; the price of {pool} is in the fleet file",
+            )
+        prices = {p.at: p.per_gpu_hour for p in request.points}
+        if not request.allow_jumps:
+            await self._require_no_jump(PoolName(pool), prices, fleet.currency)
+        points = [PricePointRow(PoolName(pool), at, price) for at, price in prices.items()]
+        return wire.StoredPricePoints(pool=pool, kept=await self._ledger.prices.add(points, by=caller.name))
+
+    async def price_points(
+        self, pool: str, *, until: datetime | None, history: bool, limit: int
+    ) -> wire.PricePoints:
+        """List the price series of a pool, also of one that has left the fleet, newest first."""
+        fleet = await self.fleet()
+        found = await self._ledger.prices.stored(PoolName(pool), limit=limit, until=until, history=history)
+        if not found and pool not in {p.name for p in fleet.pools}:
+            raise no_such_pool(pool)
+        return convert.price_points(fleet, pool, found)
+
+    async def withdraw_price_points(
+        self, caller: Token, pool: str, start: datetime, until: datetime | None
+    ) -> wire.WithdrawnPricePoints:
+        """Withdraw the points from `start` until before `until`; None: all from then on.
+
+        The route checks that the caller may. Any pool can have points to withdraw: it may have been a spot
+        pool, or have left the fleet.
+        """
+        count = await self._ledger.prices.withdraw(PoolName(pool), start, until, by=caller.name)
+        if not count:
+            raise RequestError(
+                ErrorKind.NOT_FOUND,
+                "NoPricePoints",
+                f"{pool} has no spot price from {zulu(start)}{f' until {zulu(until)}' if until else ' on'}",
+                f"fairway price points {pool}  lists them with their times",
+            )
+        return wire.WithdrawnPricePoints(pool=pool, withdrawn=count)
+
+    async def _require_no_jump(
+        self, pool: PoolName, prices: Mapping[datetime, Decimal], currency: str
+    ) -> None:
+        window = Span(int(min(prices).timestamp()), int(max(prices).timestamp()) + 1)
+        stored = (await self._ledger.prices.points([pool], window)).get(pool, ())
+        jump = price_jump(stored, prices)
+        if jump is not None:
+            before, after = jump.before, jump.after
+            raise RequestError(
+                ErrorKind.CONFLICT,
+                "PriceJump",
+                f"{after.per_gpu_hour} {currency} at {zulu(after.at)} differs by more than half from "
+                f"{before.per_gpu_hour} at {zulu(before.at)}; no price of this request was stored",
+                f"check the pool ({pool}), the currency and the unit; if it is right, add --allow-jumps",
+            )
 
     async def budgets(self, caller: Token) -> budget_wire.Budgets:
         """Read the state of each budget that the caller may see: spending, rate, hold and events."""
@@ -204,23 +298,70 @@ class CostQueries:
         visible = visible_teams(caller, fleet)
         return convert_budgets.budgets(fleet, statuses, events, int(time.time()), visible)
 
+    async def first_day(self) -> date | None:
+        """Return the first day with usage or capacity; None: there is none yet."""
+        return await self._ledger.months.first_day()
+
+    async def forecasts(self, caller: Token, label: Label) -> budget_wire.Forecasts:
+        """Read what each team or project that the caller may see will have spent when the month ends."""
+        fleet = await self.fleet()
+        if label not in FORECAST_LABELS:
+            raise RequestError(
+                ErrorKind.INVALID,
+                "InvalidRequest",
+                f"by: there are no forecasts by {label}",
+                f"by is any of {', '.join(FORECAST_LABELS)}",
+            )
+        return convert_budgets.forecasts(
+            fleet, label, await self._ledger.forecasts.by(label), visible_teams(caller, fleet)
+        )
+
     async def _focus(self, fleet: Fleet, text: str, which: UsageFilter) -> AsyncIterator[str]:
         window = window_of(fleet, text)
         corrections: tuple[Correction, ...] = ()
+        billed: Billed | None = None
         if window.is_month:
-            corrections = await month_corrections(self._statements, fleet, window.first, which, window.now)
-        async for piece in focus_lines(self._costs, fleet, window, which, corrections):
+            settled = month_corrections(self._statements, fleet, window.first, which.teams, window.now)
+            corrections, billed = await settled
+        async for piece in focus_lines(self._costs, fleet, window, which.teams, corrections, billed):
             yield piece
 
     async def _query(self, caller: Token, request: CostRequest) -> tuple[Fleet, ReportQuery, dict[str, Any]]:
         """Return the fleet, the query limited to what the caller may see, and the fields of all reports."""
         fleet = await self.fleet()
         names = {"team": request.team or None, "user": request.user or None, "pool": request.pool or None}
-        which = usage_filter(caller, fleet, names["team"], names["user"], names["pool"])
+        labels = of_labels(request.labels)
+        which = replace(
+            await self._filter(caller, fleet, names["team"], names["user"], names["pool"]),
+            projects=frozenset({request.project}) if request.project else None,
+            labels=labels,
+        )
         visible = visible_teams(caller, fleet)
-        common = {**names, "of_teams": None if visible is None else sorted(visible)}
+        of_teams = None if visible is None else sorted(visible)
+        common = {**names, "project": request.project or None, "labels": dict(labels), "of_teams": of_teams}
         by = tuple(dict.fromkeys(request.by))
         return fleet, ReportQuery(request.window, by, which, request.max_rows), common
+
+    async def _filter(
+        self, caller: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
+    ) -> UsageFilter:
+        """Build a filter limited to what the caller may see, also of teams and pools that left the fleet.
+
+        A team selects itself and the teams inside it at the time of each charge. Raises RequestError.
+        """
+        teams, pools = {t.name for t in fleet.teams}, {p.name for p in fleet.pools}
+        removed = None
+        if team is not None and team not in teams:
+            name = (await self._history.teams(fleet)).get(team)
+            if name in teams:
+                team = name  # it was renamed
+            elif name is not None and sees_all(caller):
+                removed = name
+        known = pool is None or pool in pools or pool not in await self._history.pools(fleet)
+        which = usage_filter(caller, fleet, None if removed else team, user, pool if known else None)
+        if not known:
+            which = replace(which, pools=frozenset({PoolName(pool or "")}))
+        return which if team is None else replace(which, teams=frozenset({removed or team}))
 
 
 def _check_places(query: ReportQuery) -> None:

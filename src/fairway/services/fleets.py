@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 from typing import Final
 
 from fairway.cost.budget_text import SpentBudget
-from fairway.cost.budgets import budget_status, period, period_start, with_holds
+from fairway.cost.budgets import budget_hold, period, period_start, with_holds
 from fairway.cost.calendar import calendar_of
-from fairway.ledger import ApplyKind, ApplyState, Ledger, Revision, StoredBudgetStatus
+from fairway.ledger import Ledger, Revision, StoredBudgetStatus
 from fairway.model.apply import Lifted
 from fairway.model.budget import Budget, Hold
-from fairway.model.charge import Span
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
-from fairway.model.price import Sharing
 from fairway.model.team import TeamTree
 
 NO_FLEET = Fleet(name="", currency="", clusters=(), pools=())
 
 MAX_PARSED: Final = 8
 """Parsed revisions to cache: the newest, those applied to clusters, and some that users and reports read."""
-_MAX_APPLIES: Final = 2000
-"""Newest applies to read for a fleet's history; before the oldest of them, its fleet is assumed."""
 
 Clock = Callable[[], float]
 
@@ -54,6 +49,8 @@ class Fleets:
         self._parse = parse
         self._parsed: dict[int, Fleet] = {}
         """By revision, least recently used first."""
+        self.charged: Final[dict[int, Fleet]] = {}
+        """Fleets that `FleetHistory` has read, by revision; neighbours that charge the same are one."""
         self._parsing = asyncio.Lock()
 
     async def current(self) -> Fleet:
@@ -151,78 +148,15 @@ class LastApplied:
         return None if applied is None or fleet is None else AppliedFleet(applied.apply, fleet)
 
 
-class FleetHistory:
-    """Finds the fleet that applied to each day of a period, for charges.
-
-    Prices are dated in the fleet file, so the newest file has those of all time, including corrections of the
-    past. Everything without dates is taken from the fleet applied then: guarantees, who pays for unused
-    capacity, the overhead of clusters, removed pools. A guarantee changed today does not change last month.
-    """
-
-    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
-        self._ledger = ledger
-        self._fleets = fleets
-
-    async def fleets(self, newest: Fleet, period: Span) -> Sequence[tuple[Span, Fleet]]:
-        """Split a period by the fleet in force at the end of each day of `newest`'s calendar."""
-        times, revisions = await self._applied()
-        found: list[tuple[Span, Fleet]] = []
-        by_revision: dict[int | None, Fleet] = {None: newest}
-        for day in calendar_of(newest).days(period):
-            first, last = revisions_on(day, times, revisions)
-            for revision in (first, last):
-                if revision not in by_revision:
-                    then = await self._fleets.at(revision) if revision is not None else None
-                    by_revision[revision] = newest if then is None else with_past_rules(newest, then)
-            fleet = with_removed_pools(by_revision[last], by_revision[first])
-            if found and found[-1][1] == fleet:
-                found[-1] = (Span(found[-1][0].start, day.end), fleet)
-            else:
-                found.append((day, fleet))
-        return found
-
-    async def _applied(self) -> tuple[list[int], list[int]]:
-        """Read the times of successful applies and their revisions, oldest first."""
-        applied = [
-            (int(a.created_at.timestamp()), a.revision)
-            for a in await self._ledger.applies.page(limit=_MAX_APPLIES)
-            if a.kind is ApplyKind.APPLY
-            and a.revision is not None
-            and any(c.state is ApplyState.DONE for c in a.clusters)
-        ]
-        applied.sort()
-        return [at for at, _ in applied], [revision for _, revision in applied]
-
-
-def revisions_on(
-    day: Span, times: Sequence[int], revisions: Sequence[int]
-) -> tuple[int, int] | tuple[None, None]:
-    """Return the revisions in force at the start and end of a day; `times` is when each was applied."""
-    if not revisions:
-        return None, None
-    first = max(0, bisect_right(times, day.start) - 1)
-    last = max(0, bisect_left(times, day.end) - 1)
-    return revisions[first], revisions[last]
-
-
-def with_past_rules(newest: Fleet, then: Fleet) -> Fleet:
-    """Combine the newest prices and time zone with the undated rules of a past fleet."""
-    cost = replace(then.cost, timezone=newest.cost.timezone)
-    shared = Sharing.BY_GUARANTEE in (cost.idle, cost.overhead)
-    teams = then.teams if shared else newest.teams
-    return with_removed_pools(replace(newest, clusters=then.clusters, teams=teams, cost=cost), then)
-
-
-def with_removed_pools(fleet: Fleet, before: Fleet) -> Fleet:
-    """Add the pools of `before` that the fleet no longer has: jobs may have used them on their last day."""
-    names = {pool.name for pool in fleet.pools}
-    removed = tuple(pool for pool in before.pools if pool.name not in names)
-    return replace(fleet, pools=(*fleet.pools, *removed)) if removed else fleet
-
-
 def has_budgets(fleet: Fleet) -> bool:
-    """Return whether any team of the fleet has a budget."""
-    return any(team.budget is not None for team in fleet.teams)
+    """Return whether the fleet or any team of it has a budget."""
+    return bool(fleet.budgets) or any(team.budget is not None for team in fleet.teams)
+
+
+def budget_named(fleet: Fleet, name: str) -> Budget | None:
+    """Return the budget of the team `name`, or the budget of the fleet file with that name."""
+    own = (team.budget for team in fleet.teams if team.name == name)
+    return next(own, None) or next((n.budget for n in fleet.budgets if n.name == name), None)
 
 
 def holds_of(fleet: Fleet, statuses: Iterable[StoredBudgetStatus], now: int) -> dict[TeamName, Hold]:
@@ -238,9 +172,12 @@ def holds_of(fleet: Fleet, statuses: Iterable[StoredBudgetStatus], now: int) -> 
     for team in fleet.teams:
         if team.budget is None:
             continue
-        spent = spent_by_team.get((team.name, period_start(team.budget.every, today)))
+        first = period_start(team.budget.every, today)
+        # A team that was just renamed has the hold of its former name until it is computed anew.
+        former = team.renamed_from or team.name
+        spent = spent_by_team.get((team.name, first), spent_by_team.get((former, first)))
         if spent is not None:
-            hold = budget_status(team.budget, spent, Fraction(0), now, calendar).hold
+            hold = budget_hold(team.budget, spent)
             if hold is not None:
                 found[team.name] = hold
     return found
@@ -286,7 +223,7 @@ def spent_budgets(
         first, until = budget_period(fleet, owner.budget, now)
         found[team.name] = SpentBudget(
             team=owner.name,
-            spent=spent[owner.name],
+            spent=spent[owner.name] if owner.name in spent else spent[owner.renamed_from or owner.name],
             amount=owner.budget.amount,
             currency=fleet.currency,
             every=owner.budget.every,

@@ -1,7 +1,6 @@
 """Stream charges as a FOCUS file a day at a time, so that a year takes no more memory than a day.
 
-`cost.focus` is synchronous and iterates over the days twice. It runs in a thread and reads each day from the
-ledger when it gets there, none ahead.
+`cost.focus` is synchronous. It runs in a thread and reads each day from the ledger when it gets there.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from itertools import islice
 from typing import Final
 
 from fairway.cost.calendar import Window, calendar_of
-from fairway.cost.corrections import correction
 from fairway.cost.csv_cells import escape_cell
-from fairway.cost.focus.export import COLUMNS, Correction, DayCharges, ExportContext, Row, Totals, rows
-from fairway.ledger import UsageFilter
-from fairway.model.charge import Charge, Label, Span
+from fairway.cost.focus.export import COLUMNS, Billed, Correction, DayCharges, ExportContext, Row, rows
+from fairway.model.charge import LABEL_PREFIX, Charge, Dimension, JobLabel, Label, Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-from fairway.services.charges import EVERYBODY, Costs
-from fairway.services.statements import MonthStatements, StatementEntry
+from fairway.services.charges import Costs
+from fairway.services.statements import MonthStatements
 
-LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.KIND, Label.SERVICE)
+_LABELS: Final = (
+    Label.TEAM, Label.USER, Label.PRIORITY, Label.KIND, Label.SERVICE, Label.PROJECT,
+)  # fmt: skip
 _ROWS_PER_PIECE: Final = 2000
 _READ_SECONDS: Final = 240.0
 """Time limit for reading a few days."""
@@ -34,14 +33,18 @@ _MAX_CHARGES: Final = 5000
 """Charges below which more days are read together."""
 
 
+def dimensions(fleet: Fleet) -> tuple[Dimension, ...]:
+    """Return what rows are split by: the labels of jobs are those that the fleet keeps for cost."""
+    return (*_LABELS, *(JobLabel(f"{LABEL_PREFIX}{key}") for key in fleet.cost.labels))
+
+
 @dataclass(frozen=True, slots=True)
 class LazyDayCharges:
-    """An iterable of the days of a window that reads their charges on demand, in every iteration again."""
+    """An iterable of the days of a window that reads their charges on demand."""
 
     costs: Costs
     fleet: Fleet
     window: Window
-    which: UsageFilter
     loop: asyncio.AbstractEventLoop
 
     def __iter__(self) -> Iterator[DayCharges]:
@@ -57,47 +60,46 @@ class LazyDayCharges:
             count = count * 2 if few else max(1, count // 4)
 
     async def _charges(self, days: Sequence[Span]) -> list[DayCharges]:
-        calendar = calendar_of(self.fleet)
-        period = Span(days[0].start, days[-1].end)
-        labels = (*LABELS, Label.DAY)
-        by_day: dict[int, list[Charge]] = {day.start: [] for day in days}
-        for charge in await self.costs.charges(self.fleet, period, labels, self.which, self.window.now):
-            named = None if charge.labels is None else charge.labels[: len(LABELS)]
-            by_day[charge.span.start].append(replace(charge, labels=named))
-        return [DayCharges(calendar.day_of(start), charges) for start, charges in by_day.items()]
+        period, labels = Span(days[0].start, days[-1].end), dimensions(self.fleet)
+        by: tuple[Dimension, ...] = (*labels, Label.DAY)
+        found: list[DayCharges] = []
+        for held, charges in await self.costs.itemised(self.fleet, period, by, self.window.now):
+            by_span: dict[Span, list[Charge]] = {}
+            for charge in charges:
+                named = None if charge.labels is None else charge.labels[: len(labels)]
+                by_span.setdefault(charge.span, []).append(replace(charge, labels=named))
+            found += [
+                DayCharges(span, held.fleet, by_span[span], held.current_paths) for span in sorted(by_span)
+            ]
+        return found
 
 
 async def focus_lines(
     costs: Costs,
     fleet: Fleet,
     window: Window,
-    which: UsageFilter = EVERYBODY,
+    teams: frozenset[str] | None = None,
     corrections: Iterable[Correction] = (),
+    billed: Billed | None = None,
 ) -> AsyncIterator[str]:
-    """Yield the file in pieces, the header line first."""
-    loop = asyncio.get_running_loop()
-    days = LazyDayCharges(costs, fleet, window, which, loop)
+    """Yield the file in pieces, the header line first.
+
+    All charges are read, also for some teams alone: their lines are rounded as part of the whole.
+    """
+    days = LazyDayCharges(costs, fleet, window, asyncio.get_running_loop())
     yield _text([COLUMNS])
-    exported = await asyncio.to_thread(_rows, fleet, days, tuple(corrections))
+    context = ExportContext(fleet, calendar_of(fleet), dimensions(fleet), teams)
+    exported = rows(context, days, tuple(corrections), billed)
     while piece := await asyncio.to_thread(lambda: list(islice(exported, _ROWS_PER_PIECE))):
         yield _text(piece)
 
 
 async def month_corrections(
-    statements: MonthStatements, fleet: Fleet, month: date, which: UsageFilter, now: int
-) -> tuple[Correction, ...]:
-    """Compute the corrections that make the file of a month sum to its statement.
-
-    They are the statement's corrections of earlier months, and for a closed month the difference between its
-    statement and its charges as computed now: a later month's statement has that, and must have it alone.
-    """
-    statement = await statements.statement(fleet, month, now)
-    lines = [line for line in statement.lines if line.used_in != month]
-    if statement.closed is not None:
-        billed = [line.billed for line in statement.lines if line.used_in == month]
-        recomputed = await statements.recomputed(fleet, month, now)
-        lines += [StatementEntry(month, difference) for difference in correction(billed, recomputed)]
-    return tuple(
+    statements: MonthStatements, fleet: Fleet, month: date, teams: frozenset[str] | None, now: int
+) -> tuple[tuple[Correction, ...], Billed | None]:
+    """Read a month's corrections of earlier months, and its own amounts if it is closed."""
+    lines, closed = await statements.settled(fleet, month, now)
+    corrections = tuple(
         Correction(
             kind=line.billed.kind,
             cluster=line.billed.cluster,
@@ -108,15 +110,14 @@ async def month_corrections(
             amount=line.billed.amount,
         )
         for line in lines
-        if which.teams is None or line.billed.team in which.teams
+        if line.used_in != month and (teams is None or line.billed.is_of(teams))
     )
-
-
-def _rows(fleet: Fleet, days: LazyDayCharges, corrections: Sequence[Correction]) -> Iterator[Row]:
-    totals = Totals(ExportContext(fleet, calendar_of(fleet), LABELS))
-    for day in days:
-        totals.add(day)
-    return rows(totals, days, corrections)
+    if not closed:
+        return corrections, None
+    return corrections, {
+        (a.team, a.kind, a.cluster, a.supply, a.inside): a.amount
+        for a in (line.billed for line in lines if line.used_in == month)
+    }
 
 
 def _text(lines: Iterable[Row]) -> str:

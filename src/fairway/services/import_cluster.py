@@ -31,7 +31,7 @@ async def import_cluster(
         f"cluster {name} did not return its policy within {seconds:g} s",
         "check whether its engine is overloaded:  fairway get clusters",
     )
-    engine = build(cluster, pools)
+    engine = build(*fleet.engine_parts(name))
     try:
         async with time_limit(seconds, timed_out):
             importable = _importable(engine, cluster)

@@ -76,12 +76,11 @@ class JobLogReader:
 
     async def _engine(self, name: ClusterName) -> Runs:
         fleet = await self._fleets.current()
-        cluster = next((c for c in fleet.clusters if c.name == name), None)
-        if cluster is None:
+        if name not in {c.name for c in fleet.clusters}:
             raise PermanentError(
                 "NoLog", f"cluster {name} is no longer part of the fleet", "read it on the cluster itself"
             )
-        return await self._engines.get(cluster, fleet.pools_of(name))
+        return await self._engines.get(*fleet.engine_parts(name))
 
 
 def _chosen(detail: JobDetail, attempt: int | None) -> StoredAttempt | None:

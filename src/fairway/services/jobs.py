@@ -41,6 +41,7 @@ from fairway.model.job import (
     format_job_id,
     parse_job_id,
 )
+from fairway.model.labels import kept_labels
 from fairway.model.names import TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree, borrowed
 from fairway.policy.placement import (
@@ -326,7 +327,16 @@ class Submitter:
             answers[placement.supply] = (await self._preview(snapshot.fleet, order)).refusal
         # Later jobs of the same batch, and of the next seconds, must not count on the same devices.
         snapshot.take(team, placement.supply, spec.devices * max(1, len(spec.array)))
-        return NewJob(spec, user, team.name, priority.name, placement, hold)
+        return NewJob(
+            spec,
+            user,
+            team.name,
+            priority.name,
+            placement,
+            hold,
+            project=spec.project or "",
+            labels=kept_labels(spec.labels, snapshot.fleet.cost.labels),
+        )
 
     async def _count_open(self, snapshot: _SupplySnapshot, user: UserName, jobs: Sequence[NewJob]) -> None:
         """Add jobs to the open ones of their user and teams. Raises TooManyOpenJobs, and then adds none."""
@@ -360,7 +370,7 @@ class Submitter:
 
     async def _preview(self, fleet: Fleet, order: Order) -> _Preview:
         cluster = fleet.pool(order.supply.pool).cluster
-        engine = await self._engines.get(fleet.cluster(cluster), fleet.pools_of(cluster))
+        engine = await self._engines.get(*fleet.engine_parts(cluster))
         try:
             text = engine.preview(order, fleet)
         except Refused as refusal:
@@ -730,7 +740,9 @@ def _virtual_node_size(pool: Pool, supply: Supply) -> int | None:
 
 def _request_key(spec: JobSpec, user: UserName) -> _RequestKey:
     """Return a key of everything that an engine may refuse a job for, equal for most jobs of a batch."""
-    plain = replace(spec, name="", command=(), script=None, env={}, array=(), after=())
+    plain = replace(
+        spec, name="", command=(), script=None, env={}, array=(), after=(), project=None, labels={}
+    )
     return (user, repr(plain))
 
 

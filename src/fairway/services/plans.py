@@ -269,7 +269,7 @@ class Planner:
             f"cluster {name} did not return its policy within {CLUSTER_SECONDS:g} s",
             "check whether its engine is overloaded",
         )
-        engine = self._build(fleet.cluster(name), fleet.pools_of(name))
+        engine = self._build(*fleet.engine_parts(name))
         try:
             async with time_limit(CLUSTER_SECONDS, timed_out):
                 return await plan(engine)

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fairway.cost.budgets import stricter
 from fairway.files import InvalidFile, Report, Severity, fleet_digest
-from fairway.ledger import Ledger, Token
+from fairway.ledger import Ledger, StoredBudgetStatus, Token
 from fairway.ledger.records.policy import AppliedCluster, Apply
 from fairway.model.access import Role
 from fairway.model.apply import ApplyKind, ApplyState
+from fairway.model.budget import Hold
+from fairway.model.channel import Channels
 from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, EngineKind, Fleet
 from fairway.model.names import ClusterName
-from fairway.policy.fleet_diff import BUDGET_FIELDS, describe
+from fairway.model.notice_rules import DEFAULT_RULES
+from fairway.policy.fleet_diff import describe, is_budget_field
 from fairway.policy.objects import ObjectKey
 from fairway.policy.recent_use import TakenAway
 from fairway.policy.removals import RemovalKind
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, holds_of
 from fairway.services.leaving import plan_leave
 from fairway.services.plans import FleetPlan, Planner
 from fairway.services.removals import find_removals, require_confirmed
+from fairway.services.repricing import find_repricing
 from fairway.services.rights import require_role, visible_teams
 from fairway.views.colours import assigned
 from fairway.wire import policy as wire
@@ -65,6 +71,8 @@ async def plan_fleet_file(
     plan = without_removals(plan, removals)
     planned = {c.cluster for c in plan.clusters}
     lifted = lifted_diffs(a for a in await ledger.applies.applied() if a.cluster in planned)
+    holds = hold_diffs(before, fleet, await ledger.budgets.statuses(), int(time.time()))
+    repricing = await find_repricing(ledger, fleets, fleet)
     stopped = [s for s in await list_stopped(ledger) if cluster in (None, s.cluster)]
     warnings = [f for f in report.faults if f.severity is Severity.WARNING]
     # A large plan takes a second to convert: other requests run meanwhile.
@@ -72,10 +80,11 @@ async def plan_fleet_file(
         lambda: convert.plan(
             plan,
             fleet_digest(request.fleet),
-            [*lifted, *field_diffs(before, fleet)],
+            [*lifted, *repricing.diffs(), *field_diffs(before, fleet), *holds],
             removals,
             warnings,
             stopped,
+            repricing.objections(),
         )
     )
 
@@ -87,7 +96,8 @@ async def start_apply(
 
     A cluster whose fingerprint differs when the apply starts is refused and remains unchanged. Raises
     RequestError if the fleet removes something that the request does not confirm: a cluster is no longer
-    tracked as soon as the revision without it is stored, whatever becomes of the apply.
+    tracked as soon as the revision without it is stored, whatever becomes of the apply. Raises it too if a
+    closed month would change without `reprice_past`, or the currency or time zone without `force`.
     """
     fleet = valid_fleet(await check_fleet_file(services, request))
     await require_known_clusters(caller, fleet, fleets)
@@ -95,6 +105,8 @@ async def start_apply(
         require_role(caller, Role.ADMIN, "idle rules end other people's jobs, and these are not the server's")
     removals = await find_removals(ledger, fleets, fleet)
     require_confirmed(removals, request.confirmed, force=request.force)
+    repricing = await find_repricing(ledger, fleets, fleet)
+    repricing.require(force=request.force, reprice_past=request.reprice_past)
     fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}
     number = await ledger.applies.queue(
         request.fleet, fleet_digest(request.fleet), fingerprints, force=request.force, by=caller.name
@@ -156,7 +168,7 @@ async def apply_detail(ledger: Ledger, fleets: Fleets, caller: Token, number: in
 
     def convert_detail() -> wire.ApplyDetail:
         diffs = field_diffs(before, after) if after else []
-        seen = (d for d in diffs if visible is None or d.what not in BUDGET_FIELDS or d.team in visible)
+        seen = (d for d in diffs if visible is None or not is_budget_field(d.what) or d.team in visible)
         return convert.apply_detail(found, list(seen))
 
     return await asyncio.to_thread(convert_detail)
@@ -319,14 +331,21 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
             f"{', '.join(changed)} is reached in another way, or has other folders, than the server's fleet "
             "says",
         )
-    channels = {t.name: t.notify for t in current.teams}
-    told = [t.name for t in fleet.teams if t.notify is not None and t.notify != channels.get(t.name)]
-    if told or fleet.notify not in (None, current.notify):
+    channels = {t.name: _addresses(t.notify) for t in current.teams}
+    told = [
+        t.name for t in fleet.teams if t.notify is not None and _addresses(t.notify) != channels.get(t.name)
+    ]
+    if told or (fleet.notify is not None and _addresses(fleet.notify) != _addresses(current.notify)):
         require_role(
             caller,
             Role.ADMIN,
             f"notices to {', '.join(told) or 'the operators'} change their channels",
         )
+
+
+def _addresses(channels: Channels | None) -> Channels | None:
+    """Return channels without their rules, which send nothing to another address."""
+    return None if channels is None else replace(channels, rules=DEFAULT_RULES)
 
 
 def _reached(cluster: Cluster) -> object:
@@ -379,6 +398,25 @@ def lifted_diffs(applied: Iterable[AppliedCluster]) -> list[wire.FieldDiff]:
         for a in applied
         if a.lifted is not None
     ]
+
+
+def hold_diffs(
+    before: Fleet | None, after: Fleet, statuses: Sequence[StoredBudgetStatus], now: int
+) -> list[wire.FieldDiff]:
+    """Describe which teams a new fleet holds at once, because they have spent its budgets already."""
+    held = {} if before is None else holds_of(before, statuses, now)
+    holds = holds_of(after, statuses, now)
+    spent = {status.team: status.spent for status in statuses}
+    found = []
+    for team in after.teams:
+        hold = holds.get(team.name)
+        if team.budget is None or hold is None or stricter(hold, held.get(team.name)) is held.get(team.name):
+            continue
+        amount = spent[team.name if team.name in spent else team.renamed_from or team.name]
+        what = "stops" if hold is Hold.STOP else "starts only preemptible jobs"
+        text = f"{amount:,.0f} of {team.budget.amount:,f} spent: {team.name} {what} at once"
+        found.append(wire.FieldDiff(team=team.name, sign="+", what="budget hold", before=None, after=text))
+    return found
 
 
 def field_diffs(before: Fleet | None, after: Fleet) -> list[wire.FieldDiff]:

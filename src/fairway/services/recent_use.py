@@ -10,7 +10,7 @@ from typing import Final
 
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger, UsageFilter, UsageView
-from fairway.model.charge import Label, Span, UsageSum
+from fairway.model.charge import Dimension, Label, Span, UsageSum
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.team import TeamTree
@@ -79,7 +79,7 @@ async def _above(
 
 def match_use(
     removals: Iterable[Removal],
-    sums: Mapping[tuple[Label, ...], Sequence[UsageSum]],
+    sums: Mapping[tuple[Dimension, ...], Sequence[UsageSum]],
     subtrees: Mapping[str, frozenset[str]],
 ) -> dict[Removal, RecentUse]:
     """Find the sums of each removal. Pure. `subtrees`: each team with all teams below it."""
@@ -128,7 +128,7 @@ def _users(
 
 def _queries(
     removals: Iterable[Removal], subtrees: Mapping[str, frozenset[str]]
-) -> list[tuple[tuple[Label, ...], UsageFilter]]:
+) -> list[tuple[tuple[Dimension, ...], UsageFilter]]:
     clusters: set[str] = set()
     pools: set[str] = set()
     teams: set[str] = set()

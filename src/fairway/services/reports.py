@@ -21,13 +21,12 @@ from fairway.cost.efficiency import (
     scaled,
 )
 from fairway.cost.report import ReportEntry, ReportTable, hours, table
-from fairway.cost.rounding import apportion_paths
+from fairway.cost.rounding import millionths
 from fairway.ledger import UsageFilter, UsageView
-from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label, UsageSum
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Dimension, Label, UsageSum
 from fairway.model.fleet import Fleet
 from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode, merged
 from fairway.model.names import PoolName
-from fairway.model.price import cent
 from fairway.model.team import Supply
 from fairway.services.charges import EVERYBODY, Costs, PricedWindow, or_now, own_labels
 
@@ -45,7 +44,7 @@ class ReportQuery:
     """The window, labels and filter of a report."""
 
     window: str
-    by: tuple[Label, ...]
+    by: tuple[Dimension, ...]
     which: UsageFilter = EVERYBODY
     max_rows: int = 1000
     """Further rows are summed in one."""
@@ -70,6 +69,8 @@ class WasteRow:
     held_hours: Mapping[HeldKind, Decimal]
     """What became of the used hours; they sum to `used_hours`."""
     held_amounts: Mapping[HeldKind, Decimal]
+    others: int = 0
+    """The number of rows beyond the limit that this one sums up."""
 
     @property
     def capacity_hours(self) -> Decimal:
@@ -138,7 +139,7 @@ class CostReports:
         return ReportResult(window, _table(fleet, query, await self._usage(fleet, window, query)))
 
     async def cost_by_day(
-        self, fleet: Fleet, query: ReportQuery, label: Label | None, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, label: Dimension | None, now: int | None = None
     ) -> tuple[ReportResult, ReportResult]:
         """Report the cost by the query's labels, and by `label` and day, from one read of the ledger.
 
@@ -148,7 +149,7 @@ class CostReports:
         return _both(fleet, window, query, finer, label, await self._cost(fleet, window, finer))
 
     async def usage_by_day(
-        self, fleet: Fleet, query: ReportQuery, label: Label | None, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, label: Dimension | None, now: int | None = None
     ) -> tuple[ReportResult, ReportResult]:
         """Report usage as `cost_by_day` does, without amounts."""
         window, finer = window_of(fleet, query.window, now), _finer(query, label)
@@ -163,7 +164,7 @@ class CostReports:
                 priced if Label.DAY in query.by else priced.over_days(), query.by, query.which
             )
         days = [i for i, label in enumerate(query.by) if label is Label.DAY]
-        table = efficiency_table(entries, cent(fleet.currency), max_rows=query.max_rows, sort_labels=days)
+        table = efficiency_table(entries, max_rows=query.max_rows, sort_labels=days)
         return EfficiencyResult(window, table)
 
     async def idle_holders(
@@ -217,7 +218,7 @@ class CostReports:
         return found
 
     async def _efficiency(
-        self, priced: PricedWindow, by: tuple[Label, ...], which: UsageFilter
+        self, priced: PricedWindow, by: tuple[Dimension, ...], which: UsageFilter
     ) -> list[EfficiencyEntry]:
         # What was measured is read first: what is added to it meanwhile was held already.
         measured = await self._measured(priced, by, which, tuple(MetricCode))
@@ -242,7 +243,7 @@ class CostReports:
         return found
 
     async def _measured(
-        self, priced: PricedWindow, by: tuple[Label, ...], which: UsageFilter, codes: Sequence[MetricCode]
+        self, priced: PricedWindow, by: tuple[Dimension, ...], which: UsageFilter, codes: Sequence[MetricCode]
     ) -> dict[tuple[int, Supply, tuple[str, ...]], GpuUseSum]:
         rows = await self._costs.gpu_use(priced, UsageView(priced.spans, by, which), codes)
         if Label.NAME not in by:
@@ -320,7 +321,7 @@ class CostReports:
 class _LabelPatterns:
     """Replaces names of jobs in labels by their pattern: `train-12` by `train-*`."""
 
-    def __init__(self, by: Sequence[Label]) -> None:
+    def __init__(self, by: Sequence[Dimension]) -> None:
         self._names = [i for i, label in enumerate(by) if label is Label.NAME]
         self._patterns: dict[str, str] = {}
 
@@ -334,7 +335,7 @@ class _LabelPatterns:
         return tuple(found)
 
 
-def _by_pattern(usage: Iterable[UsageSum], by: Sequence[Label]) -> list[UsageSum]:
+def _by_pattern(usage: Iterable[UsageSum], by: Sequence[Dimension]) -> list[UsageSum]:
     """Sum the usage of names of one pattern: there is a sum for every job and hour before."""
     pattern = _LabelPatterns(by)
     sums: dict[tuple[int, Supply, tuple[str, ...]], int] = {}
@@ -349,16 +350,16 @@ def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:
     return parse_window(text, calendar_of(fleet), or_now(now))
 
 
-def daily_labels(label: Label | None) -> tuple[Label, ...]:
+def daily_labels(label: Dimension | None) -> tuple[Dimension, ...]:
     """Return the labels of a report by `label`, if any, and day."""
     return (Label.DAY,) if label is None else (label, Label.DAY)
 
 
-def _daily(query: ReportQuery, label: Label | None) -> ReportQuery:
+def _daily(query: ReportQuery, label: Dimension | None) -> ReportQuery:
     return replace(query, by=daily_labels(label), max_rows=MAX_DAYS)
 
 
-def _finer(query: ReportQuery, label: Label | None) -> ReportQuery:
+def _finer(query: ReportQuery, label: Dimension | None) -> ReportQuery:
     """Add a label and the day to the labels of a query."""
     return replace(query, by=tuple(dict.fromkeys((*query.by, *daily_labels(label)))))
 
@@ -368,7 +369,7 @@ def _both(
     window: Window,
     query: ReportQuery,
     finer: ReportQuery,
-    label: Label | None,
+    label: Dimension | None,
     found: Sequence[ReportEntry],
 ) -> tuple[ReportResult, ReportResult]:
     def coarser(each: ReportQuery) -> ReportResult:
@@ -391,46 +392,51 @@ def _summed(by_path: _ByPath, query: ReportQuery, finer: ReportQuery) -> _ByPath
 def _waste_result(
     fleet: Fleet, window: Window, query: ReportQuery, seconds: _ByPath, amounts: _ByPath, held: _ByPath
 ) -> WasteResult:
-    rows = _waste_rows(len(query.by), seconds, amounts, held, cent(fleet.currency))
-    total = _waste_total(rows)
+    rows = _waste_rows(len(query.by), seconds, amounts, held)
+    count = len(query.by)
+    whole = _waste_rows(0, *(_without_labels(sums, count) for sums in (seconds, amounts, held)))
     days = [i for i, label in enumerate(query.by) if label is Label.DAY]
-    ranked = sorted(rows, key=lambda r: ([r.labels[i] for i in days], -r.amount, r.labels))
-    return WasteResult(window, tuple(ranked[: query.max_rows]), total)
+    ranked = sorted(rows, key=lambda r: (-r.amount, r.labels))
+    first = sorted(ranked[: query.max_rows], key=lambda r: ([r.labels[i] for i in days], -r.amount, r.labels))
+    if rest := ranked[query.max_rows :]:
+        first.append(replace(_waste_sum(rest), labels=("",) * len(query.by), others=len(rest)))
+    return WasteResult(window, tuple(first), _waste_sum(whole))
+
+
+def _without_labels(sums: _ByPath, count: int) -> _ByPath:
+    found: _ByPath = {}
+    for path, value in sums.items():
+        _add(found, path[count:], value)
+    return found
 
 
 def _table(fleet: Fleet, query: ReportQuery, found: Iterable[ReportEntry]) -> ReportTable:
     days = [i for i, label in enumerate(query.by) if label is Label.DAY]
-    return table(found, cent(fleet.currency), max_rows=query.max_rows, sort_labels=days)
+    return table(found, max_rows=query.max_rows, sort_labels=days)
 
 
-def _waste_rows(
-    count: int, seconds: _ByPath, amounts: _ByPath, held: _ByPath, quantum: Decimal
-) -> list[WasteRow]:
-    """Round the sums, whose paths begin with `count` labels."""
+def _waste_rows(count: int, seconds: _ByPath, amounts: _ByPath, held: _ByPath) -> list[WasteRow]:
+    """Build rows of sums whose paths begin with `count` labels; without labels, the one of the total."""
     paths = sorted({*seconds, *amounts})
-    rounded_hours = hours({path: seconds.get(path, Fraction(0)) for path in paths})
-    rounded = apportion_paths({path: amounts.get(path, Fraction(0)) for path in paths}, quantum)
-    # Apart from the others: what was held is no part of what unused capacity cost.
-    rounded_held = apportion_paths({path: held[path] for path in sorted(held)}, quantum)
     rows = []
     for labels in dict.fromkeys(path[:count] for path in paths):
-        held_kinds = [k for k in HeldKind if (*labels, k.value) in rounded_held]
-        held_hours = {k: rounded_hours[*labels, _USED, k.value] for k in held_kinds}
-        kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in rounded]
+        held_kinds = [k for k in HeldKind if (*labels, k.value) in held]
+        held_hours = {k: hours(seconds[*labels, _USED, k.value]) for k in held_kinds}
+        kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in seconds or (*labels, k.value) in amounts]
         rows.append(
             WasteRow(
                 labels,
                 sum(held_hours.values(), Decimal(0)),
-                {k: rounded_hours[*labels, k.value] for k in kinds},
-                {k: rounded[*labels, k.value] for k in kinds},
+                {k: hours(seconds.get((*labels, k.value), Fraction(0))) for k in kinds},
+                {k: millionths(amounts.get((*labels, k.value), Fraction(0))) for k in kinds},
                 held_hours,
-                {k: rounded_held[*labels, k.value] for k in held_kinds},
+                {k: millionths(held[*labels, k.value]) for k in held_kinds},
             )
         )
     return rows
 
 
-def _waste_total(rows: Sequence[WasteRow]) -> WasteRow:
+def _waste_sum(rows: Sequence[WasteRow]) -> WasteRow:
     zero = Decimal(0)
     return WasteRow(
         (),

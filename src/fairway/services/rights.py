@@ -131,6 +131,13 @@ def require_sees_all(token: Token, fleet: Fleet) -> None:
         )
 
 
+def no_such_pool(pool: str) -> RequestError:
+    """Build the error for the name of a pool that does not exist."""
+    return RequestError(
+        ErrorKind.NOT_FOUND, "NoSuchPool", f"there is no pool {pool}", "fairway get pools  lists them"
+    )
+
+
 def usage_filter(
     token: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
 ) -> UsageFilter:
@@ -138,9 +145,7 @@ def usage_filter(
     visible = visible_teams(token, fleet)
     teams = visible if team is None else _subtree(fleet, team, visible)
     if pool is not None and pool not in {p.name for p in fleet.pools}:
-        raise RequestError(
-            ErrorKind.NOT_FOUND, "NoSuchPool", f"there is no pool {pool}", "fairway get pools  lists them"
-        )
+        raise no_such_pool(pool)
     return UsageFilter(
         teams=teams,
         users=None if user is None else frozenset({user}),

@@ -128,7 +128,7 @@ class JobExplainer:
         cluster = next((c for c in fleet.clusters if c.name == row.cluster), None)
         if cluster is None or row.engine_id is None:
             return None, ""
-        engine = await self._engines.get(cluster, fleet.pools_of(cluster.name))
+        engine = await self._engines.get(*fleet.engine_parts(cluster.name))
         if not isinstance(engine, Explains):
             return None, ""
         try:

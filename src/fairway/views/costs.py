@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from fairway.model.charge import ChargeKind, Label
+from fairway.model.charge import ChargeKind, Dimension, JobLabel, Label
 from fairway.model.gpu_use import HeldKind
 from fairway.wire import costs as wire
 
@@ -18,9 +18,20 @@ MISSING_LABELS: Final = {
     Label.SERVICE: "(jobs)",
     Label.KIND: "(jobs)",
     Label.SLICE: "whole GPUs",
+    Label.PROJECT: "(no project)",
 }
 """Names for missing labels."""
-_OWNER_LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME, Label.SERVICE, Label.KIND)
+_OWNER_LABELS: Final = (
+    Label.TEAM,
+    Label.USER,
+    Label.PROJECT,
+    Label.PRIORITY,
+    Label.NAME,
+    Label.SERVICE,
+    Label.KIND,
+    Label.OUTCOME,
+)
+NO_LABEL: Final = "(not set)"
 KIND_WORDS: Final = {
     ChargeKind.USAGE: "used",
     ChargeKind.IDLE: "idle",
@@ -54,7 +65,7 @@ def row_amount(row: AnyRow) -> Decimal:
             return row.amount
 
 
-def row_names(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label]) -> list[str]:
+def row_names(row: AnyRow | wire.EfficiencyRow, by: Sequence[Dimension]) -> list[str]:
     """Return the display names of a row's labels."""
     if row.others:
         return [
@@ -66,12 +77,17 @@ def row_names(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label]) -> list[str
         # A team's share by its guarantee belongs to no user.
         share = isinstance(row, wire.CostRow) and not row.usage and not row.gpu_hours
         missing = MISSING_LABELS | dict.fromkeys(_OWNER_LABELS[1:], "(share)") if share else MISSING_LABELS
-        return [text or missing.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
+        unset = "(share)" if share else NO_LABEL
+        return [
+            text or (missing.get(label, "-") if isinstance(label, Label) else unset)
+            for label, text in zip(by, row.labels, strict=True)
+        ]
     # Unallocated cost: its kind takes the place of the missing name.
     names = [
         text or ("whole GPUs" if label is Label.SLICE else "")
         for label, text in zip(by, row.labels, strict=True)
     ]
-    place = next((i for i, label in enumerate(by) if label in _OWNER_LABELS), 0)
+    owners = (i for i, label in enumerate(by) if label in _OWNER_LABELS or isinstance(label, JobLabel))
+    place = next(owners, 0)
     names[place] = f"{names[place]} ({KIND_WORDS[kind]})".strip()
     return names

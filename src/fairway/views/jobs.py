@@ -195,6 +195,11 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     who = job.user or "unknown user (the engine does not report it)"
     team = f"team {job.team}" if job.team else "no team of the fleet"
     yield "owner", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
+    if job.project:
+        yield "project", clean(job.project)
+    labels = job.labels if job.spec is None else job.spec.labels
+    if labels:
+        yield "labels", ", ".join(f"{clean(key)}={clean(value)}" for key, value in labels.items())
     if job.kind:
         yield "kind", f"{clean(job.kind)}, a service" if job.service else clean(job.kind)
     yield "GPUs", request_text(job)

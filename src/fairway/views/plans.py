@@ -57,6 +57,12 @@ def is_new(plan: wire.Plan) -> bool:
     return any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.diff)
 
 
+def objections_of(plan: wire.Plan) -> list[tuple[str, wire.Objection]]:
+    """Return the objections against a plan, each after the words that name its cluster, if it has one."""
+    of_clusters = [(f" (on {c.cluster})", o) for c in plan.clusters for o in c.objections]
+    return [*(("", o) for o in plan.objections), *of_clusters]
+
+
 def affected_jobs(clusters: Sequence[wire.ClusterPlan]) -> list[tuple[str, str]]:
     """Return which running jobs a plan affects, as pairs of cluster and sentence.
 

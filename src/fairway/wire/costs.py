@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, GetPydanticSchema
 
-from fairway.model.charge import ChargeKind, Label
+from fairway.model.charge import JOB_LABEL_PATTERN, LABEL_PREFIX, ChargeKind, JobLabel, Label
 from fairway.model.fleet import Capacity
 from fairway.model.gpu_use import HeldKind
+from fairway.model.labels import MAX_LABEL_LENGTH
 from fairway.model.text import count
 from fairway.wire.fleet import GivenMoment, Moment, Price, RequestBody, Wire
 
@@ -22,6 +24,15 @@ MAX_ROWS = 20_000
 MAX_POINTS = 20_000
 MONTH_PATTERN = r"^(19|20|21)[0-9]{2}-(0[1-9]|1[0-2])$"
 
+_LABEL_TEXT = Annotated[
+    str,
+    Field(pattern=JOB_LABEL_PATTERN, max_length=len(LABEL_PREFIX) + MAX_LABEL_LENGTH),
+    AfterValidator(JobLabel),
+]
+JobLabelName = Annotated[JobLabel, GetPydanticSchema(lambda _source, handler: handler(_LABEL_TEXT))]
+GroupedBy = Annotated[
+    Label | JobLabelName, Field(description="a dimension, or label:KEY", examples=["label:experiment"])
+]
 Amount = Annotated[Price, Field(examples=["1234.50"])]
 Hours = Annotated[Price, Field(examples=["96.25"])]
 
@@ -48,11 +59,13 @@ class Document(Wire):
     fleet: str
     currency: str
     window: Window
-    by: list[Label]
+    by: list[GroupedBy]
     of_teams: list[str] | None = Field(description="the caller sees only these; null: all")
     team: str | None = Field(default=None, description="only this team and those inside it")
     user: str | None = None
     pool: str | None = None
+    project: str | None = None
+    labels: dict[str, str] = Field(default={}, description="only jobs with all of these labels")
     notes: list[str] = Field(default=[], description="what a reader should know, in sentences")
 
     def table(self) -> tuple[Sequence[ReportRow], ReportRow]:
@@ -220,6 +233,35 @@ class CapacityReport(Wire):
     days: list[CapacityDay]
 
 
+class CommitmentRow(Wire):
+    """What became of the GPU-hours of one commitment."""
+
+    pool: str
+    id: str
+    gpus: int
+    since: date
+    until: date = Field(description="the first day after it")
+    price: Amount = Field(description="per committed GPU-hour")
+    list_price: Amount = Field(description="of the same GPU-hour without it")
+    used_hours: Hours = Field(description="committed GPU-hours in which jobs held the GPU")
+    idle_hours: Hours = Field(description="of GPUs that existed and that no job held")
+    absent_hours: Hours = Field(description="for which no GPU existed")
+    uncovered_hours: Hours = Field(description="GPU-hours of the pool that jobs held beyond its commitments")
+    coverage: Decimal | None = Field(description="covered part of what jobs held, in percent")
+    utilisation: Decimal | None = Field(description="used part of what is paid for, in percent")
+    break_even: Decimal | None = Field(description="utilisation from which it is cheaper, in percent")
+    saved: Amount = Field(description="negative while the utilisation is below the break-even")
+
+
+class CommitmentReport(Wire):
+    """What became of every commitment that was in force in a window."""
+
+    fleet: str
+    currency: str
+    window: Window
+    commitments: list[CommitmentRow]
+
+
 class StatementLine(Wire):
     """One amount of a statement."""
 
@@ -257,6 +299,13 @@ class Statements(Wire):
     notes: list[str] = Field(default=[])
 
 
+class StatementDocument(Wire):
+    """The statements of a month as one HTML file."""
+
+    name: str = Field(description="a name for the file")
+    html: str
+
+
 class PricePoint(RequestBody):
     """A price that holds from a moment on, until the next."""
 
@@ -268,6 +317,9 @@ class PricePointsRequest(RequestBody):
     """A piece of a spot pool's price series."""
 
     points: list[PricePoint] = Field(min_length=1, max_length=MAX_POINTS)
+    allow_jumps: bool = Field(
+        default=False, description="store prices that differ by more than half from the one before them"
+    )
 
 
 class StoredPricePoints(Wire):
@@ -275,6 +327,31 @@ class StoredPricePoints(Wire):
 
     pool: str
     kept: int
+
+
+class WithdrawnPricePoints(Wire):
+    """How many prices were withdrawn. The history keeps them."""
+
+    pool: str
+    withdrawn: int
+
+
+class PricePointReport(Wire):
+    """A spot price that somebody stored, or withdrew."""
+
+    at: Moment
+    per_gpu_hour: Price | None = Field(description="null: withdrawn")
+    by: str
+    stored_at: Moment
+    in_force: bool = Field(description="false: withdrawn, or replaced by a later one of the same time")
+
+
+class PricePoints(Wire):
+    """The price series of a pool, newest first."""
+
+    pool: str
+    currency: str
+    points: list[PricePointReport]
 
 
 class PoolPrice(Wire):

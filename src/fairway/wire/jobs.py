@@ -21,6 +21,13 @@ from fairway.model.job import After as AfterJob
 from fairway.model.job import GpuRequest as GpusAsked
 from fairway.model.job import JobSpec as Spec
 from fairway.model.job import Retries as RetryRule
+from fairway.model.labels import (
+    LABEL_KEY_PATTERN,
+    LABEL_VALUE_PATTERN,
+    MAX_LABEL_LENGTH,
+    MAX_LABELS,
+    is_reserved_key,
+)
 from fairway.model.manifest import (
     Manifest,
     as_manifest_name,
@@ -61,6 +68,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 _Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=_NO_NUL)]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
 _Variable = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Label = Annotated[str, Field(max_length=MAX_LABEL_LENGTH, pattern=f"^{LABEL_VALUE_PATTERN}$")]
+_LabelKey = Annotated[str, Field(max_length=MAX_LABEL_LENGTH, pattern=f"^{LABEL_KEY_PATTERN}$")]
 _Index = Annotated[int, Field(ge=0, lt=10**9)]
 _MAX_PROBLEMS: Final = 10
 _NOT_WITH_MANIFEST: Final = (
@@ -138,6 +147,19 @@ class JobSpec(RequestBody):
         default=None, max_length=MAX_SCRIPT, pattern=_NO_NUL, description="a whole script with its #! line"
     )
     team: _Name | None = Field(default=None, description="null: the user's default team")
+    project: _Label | None = Field(
+        default=None,
+        exclude_if=lambda project: project is None,  # as of `manifest`
+        description="what its cost is for; a team may allow only some",
+        examples=["llm"],
+    )
+    labels: dict[_LabelKey, _Label] = Field(
+        default_factory=dict,
+        max_length=MAX_LABELS,
+        exclude_if=lambda labels: not labels,
+        description="reports can group by those in the fleet file's cost.labels",
+        examples=[{"experiment": "e12"}],
+    )
     priority: _Name | None = Field(default=None, description="null: the fleet's default one")
     pool: _Name | None = Field(default=None, description="null: Fairway picks")
     nodes: int = Field(default=1, ge=1, le=10_000, description="more than one: they start all or none")
@@ -173,6 +195,8 @@ class JobSpec(RequestBody):
         texts = (self.script or "", self.setup or "", *self.command, *self.env, *self.env.values())
         if sum(map(len, texts)) > MAX_SPEC:
             raise ValueError(f"script, command, setup and env are longer than {MAX_SPEC} characters together")
+        if reserved := [key for key in self.labels if is_reserved_key(key)]:
+            raise ValueError(f"labels: {reserved[0]} is reserved")
         if len(set(self.array)) != len(self.array):
             raise ValueError("array holds an index twice")
         return self
@@ -217,6 +241,8 @@ class JobSpec(RequestBody):
             command=tuple(self.command),
             script=self.script,
             team=TeamName(self.team) if self.team else None,
+            project=self.project,
+            labels=dict(self.labels),
             priority=PriorityName(self.priority) if self.priority else None,
             pool=PoolName(self.pool) if self.pool else None,
             nodes=self.nodes,
@@ -244,6 +270,8 @@ class JobSpec(RequestBody):
             name=as_manifest_name(self.name) or found.name,
             gpus=found.gpus,
             team=TeamName(team) if team else None,
+            project=self.project,
+            labels=dict(self.labels),
             priority=PriorityName(priority) if priority else None,
             pool=PoolName(self.pool) if self.pool else None,
             nodes=found.pods,
@@ -264,6 +292,8 @@ class JobSpec(RequestBody):
             command=list(spec.command),
             script=spec.script,
             team=spec.team,
+            project=spec.project,
+            labels=dict(spec.labels),
             priority=spec.priority,
             pool=spec.pool,
             nodes=spec.nodes,
@@ -433,6 +463,8 @@ class Job(Wire):
     cluster: str
     user: str
     team: str | None = Field(description="null: of no team of the fleet")
+    project: str | None = None
+    labels: dict[str, str] = Field(default={}, description="of the keys that the fleet keeps for cost")
     priority: str | None
     pool: str | None = Field(description="null: no GPUs, or of no pool of the fleet")
     slice: str | None

@@ -55,6 +55,10 @@ class ApplyRequest(FleetRequest):
         description="of the plan that was read, by cluster; clusters that are not named stay as they are",
     )
     force: bool = Field(default=False, description="overrule the objections that can be overruled")
+    reprice_past: bool = Field(
+        default=False,
+        description="apply although charges of closed months change: the next statement corrects them",
+    )
     confirmed: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
         default_factory=list,
         max_length=MAX_NAMES,
@@ -165,6 +169,17 @@ class Objection(Wire):
     hint: str
     forceable: bool = Field(description="whether force overrules it")
 
+    @property
+    def option(self) -> str:
+        """Return the option that overrules it; empty if none does."""
+        if self.code == "ClosedMonthWouldChange":
+            return "--reprice-past"
+        return "--force" if self.forceable else ""
+
+    def overruled(self, *, force: bool, reprice_past: bool = False) -> bool:
+        """Return whether these options overrule it."""
+        return {"--force": force, "--reprice-past": reprice_past}.get(self.option, False)
+
 
 class UserUse(Wire):
     """What one user used of something."""
@@ -274,6 +289,10 @@ class Plan(Wire):
     clusters: list[ClusterPlan]
     failures: list[ClusterFailure] = Field(description="clusters that could not be read")
     warnings: list[Fault] = Field(description="of the fleet file")
+    objections: list[Objection] = Field(
+        default_factory=list,
+        description="against the fleet as a whole; `reprice_past` overrules `ClosedMonthWouldChange`",
+    )
 
     @property
     def changes(self) -> int:

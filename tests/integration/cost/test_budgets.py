@@ -55,7 +55,7 @@ class Money:
     def apply(self, budgets: dict[str, Any]) -> None:
         whole = yaml.safe_load(self.line.fleet)
         pool = whole["pools"]["work"]
-        pool["price"] = PRICE
+        pool["price"] = {"2020-01-01": PRICE}  # dated: a new price without a day holds from the next hour on
         if "kubernetes" in pool:
             pool["kubernetes"] = {"node_labels": {"type": "kwok"}}
         for team, budget in budgets.items():

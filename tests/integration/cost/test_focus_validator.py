@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fairway.cost.focus import export
 from fairway.cost.focus.columns import PLACE
-from fairway.cost.focus.export import COLUMNS, Correction, Row, export
+from fairway.cost.focus.export import COLUMNS, Correction, Row
 from fairway.model.charge import ChargeKind
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply
@@ -41,7 +42,7 @@ def rows() -> list[Row]:
         ChargeKind.USAGE, *where, TeamName("research"), date(2026, 2, 1), MARCH, Decimal("-1.5")
     )
     same = Correction(ChargeKind.OVERHEAD, ClusterName("hpc"), None, None, MARCH, MARCH, Decimal("0.05"))
-    return list(export(days.book, list(days), [before, same]))
+    return list(export.rows(days.book, days, [before, same]))
 
 
 def written(found: list[Row], path: Path) -> Path:

@@ -16,6 +16,7 @@ from fairway.model.access import Role
 from fairway.model.job import JobId, JobState, NodeGpus, format_job_id
 from fairway.model.names import NodeName, TeamName
 from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.team import Team
 from fairway.services.alerts import combined
 from fairway.services.fleets import Fleets
@@ -86,7 +87,7 @@ async def send(http: httpx2.AsyncClient, headers: dict[str, str], *alerts: Any) 
 
 
 async def stored(ledger: Ledger) -> list[Notice]:
-    return [due.notice for due in await ledger.notices.due(100)]
+    return [due.notice for due in await ledger.notices.unrouted(100)]
 
 
 async def test_hardware_is_told_to_operators_and_to_the_team_on_it(
@@ -204,5 +205,5 @@ async def test_too_many_are_refused(http: httpx2.AsyncClient, headers: dict[str,
 
 
 def test_one_is_told_as_it_is() -> None:
-    one = Notice("k", "s", "t")
+    one = Notice(NoticeKind.ALERT, "k", "s", "t")
     assert combined([one]) == one

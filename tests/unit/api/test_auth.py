@@ -72,12 +72,21 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/reports/waste"): Role.VIEWER,
     ("GET", "/v1/reports/efficiency"): Role.VIEWER,
     ("GET", "/v1/reports/capacity"): Role.VIEWER,
+    ("GET", "/v1/reports/commitments"): Role.VIEWER,
+    ("GET", "/v1/reports/forecast"): Role.VIEWER,
     ("GET", "/v1/statements/{month}"): Role.VIEWER,
+    ("GET", "/v1/statements/{month}/document"): Role.VIEWER,
     ("POST", "/v1/statements/{month}/close"): Role.OPERATOR,
     ("GET", "/v1/exports/focus"): Role.VIEWER,
     ("GET", "/v1/prices"): Role.VIEWER,
     ("GET", "/v1/budgets"): Role.VIEWER,
+    ("GET", "/v1/notices"): Role.VIEWER,
+    ("GET", "/v1/notices/rules"): Role.MEMBER,
+    ("PUT", "/v1/notices/rules"): Role.MEMBER,
+    ("POST", "/v1/notices/test"): Role.MEMBER,
+    ("GET", "/v1/pools/{pool}/price-points"): Role.VIEWER,
     ("PUT", "/v1/pools/{pool}/price-points"): Role.OPERATOR,
+    ("DELETE", "/v1/pools/{pool}/price-points"): Role.OPERATOR,
     ("POST", "/v1/alerts"): Role.ALERTS,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,
@@ -91,7 +100,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
 }
 
 
-WHOLE_BILLS: Final = {("GET", "/v1/reports/capacity")}
+WHOLE_BILLS: Final = {("GET", "/v1/reports/capacity"), ("GET", "/v1/reports/commitments")}
 """Of everybody's money: a member and a lead see their own teams' alone, whatever a viewer may."""
 
 BODIES: Final[dict[str, dict[str, object]]] = {
@@ -122,6 +131,8 @@ BODIES: Final[dict[str, dict[str, object]]] = {
         ]
     },
     "/v1/statements/{month}/close": {},
+    "/v1/notices/rules": {"kinds": {"budget": "daily"}},
+    "/v1/notices/test": {},
     "/v1/pools/{pool}/price-points": {"points": [{"at": "2026-10-01T00:00:00Z", "per_gpu_hour": "1.10"}]},
 }
 

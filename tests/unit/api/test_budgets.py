@@ -113,6 +113,27 @@ def test_whose_budgets_are_shown_and_what_of_them() -> None:
     assert [b.team for b in budgets(of, [], [], NOW, None).budgets] == ["research", "nlp", "product"]
 
 
+def test_the_forecast_is_shown_with_its_range() -> None:
+    status = replace(
+        stands("research", "98"),
+        expected=Decimal("151.234"),
+        low=Decimal("140.5"),
+        high=Decimal("162.49"),
+    )
+    found = budgets(fleet(LOW, None), [status], [], NOW, None)
+    research, product = found.budgets
+    assert (research.expected, research.low, research.high) == (
+        Decimal("151.23"),
+        Decimal("140.50"),
+        Decimal("162.49"),
+    )
+    assert research.range == "140–162 by month end"
+    assert (product.expected, product.range) == (None, "")
+    view = budgets_view(found, wide=False)
+    lines = table(view.columns, view.rows, None)
+    assert "RANGE" in lines[0] and "will last the month  140–162 by month end" in lines[1]
+
+
 def test_what_was_counted_for_another_period_is_not_shown() -> None:
     of = fleet(None, replace(STOP, every=Every.QUARTER))
     (nlp, _) = budgets(of, [stands("nlp", "104", Hold.STOP)], [], NOW, None).budgets

@@ -128,6 +128,10 @@ class Field:
     cannot: dict[EngineId, Refused] = field(default_factory=dict)
     told: list[tuple[str, tuple[EngineId, ...]]] = field(default_factory=list)
     marks: list[str | None] = field(default_factory=list)
+    snapshots: list[bool] = field(default_factory=list)
+    """Whether each batch was whole."""
+    keeps_engine: bool = False
+    """New engines go on where the last one was, as those of a virtual cluster do."""
     built: int = 0
     closed: int = 0
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -180,7 +184,7 @@ class ToyRuns:
     def __init__(self, world: Field) -> None:
         self.world = world
         self.unique_names = world.unique_names
-        self._fresh = True
+        self._fresh = not world.keeps_engine
 
     def preview(self, order: Order, fleet: Fleet) -> str:
         refusal = self.world.refused.get(order.spec.name)
@@ -253,6 +257,7 @@ class ToyRuns:
         self.world.marks.append(mark)
         await asyncio.sleep(0)
         whole, self._fresh = self._fresh, False
+        self.world.snapshots.append(whole)
         seen = self.world.since(0 if whole or mark is None else int(mark))
         return MirrorBatch(seen, str(self.world.version), whole)
 

@@ -202,6 +202,33 @@ async def test_a_new_fleet_restarts_only_what_changed(ledger: Ledger) -> None:
         assert await ledger.clusters.nodes(cluster="old") == ()
 
 
+async def test_new_money_settings_restart_no_loop_and_are_applied(ledger: Ledger) -> None:
+    """And the apply does not wait for loops that never restart."""
+    before = fleet(hpc=3)
+    (pool,), (cluster,) = before.pools, before.clusters
+    pricing = replace(pool.pricing, discount=Decimal("0.1"))
+    dearer = replace(
+        before,
+        clusters=(replace(cluster, overhead={"power": Decimal(100)}), *fleet(new=1).clusters),
+        pools=(replace(pool, price=Decimal(7), pricing=pricing), *fleet(new=1).pools),
+    )
+    stage = Stage(ledger, {"dearer": dearer})
+    await stage.give(before)
+    async with stage.running():
+        await stage.until_built(hpc=1)
+        fingerprint = {ClusterName("hpc"): ""}
+        number = await ledger.applies.queue("dearer", "dearer", fingerprint, force=False, by="ada")
+
+        async def applied() -> bool:
+            found = await ledger.applies.one(number)
+            return found is not None and found.state is ApplyState.DONE
+
+        await _until(applied)
+        await stage.until(lambda s: "new" in s and s["new"].reachable)
+    # At most observe, mirror, the apply with its plan, and drift, as far as each had its turn: nobody twice.
+    assert 3 <= stage.built.count("hpc") <= 5
+
+
 async def test_a_revision_that_cannot_be_read_changes_nothing(ledger: Ledger) -> None:
     stage = Stage(ledger)
     await stage.give(fleet(hpc=3))

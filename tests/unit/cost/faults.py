@@ -16,6 +16,7 @@ from fairway.cost.calendar import Calendar
 from fairway.model.charge import Charge, Span
 from fairway.model.gpu import GpuType
 from fairway.model.names import SliceName, TeamName
+from fairway.model.price import Commitment
 from fairway.model.usage import AttemptUsage, UsagePiece
 from tests.unit.cost import metering_reference as metering
 
@@ -100,11 +101,11 @@ def _plain_eighths(
     return {slice_: rates.memory_part(gpu, slice_) for slice_ in totals}
 
 
-_true_committed = rates._committed
+_true_covers = rates._covers
 
 
-def _absent_is_free(*args: Any) -> tuple[Fraction, Fraction, int]:
-    return (_true_committed(*args)[0], Fraction(0), 0)
+def _absent_is_free(*args: Any) -> tuple[tuple[rates.Cover, ...], dict[Commitment, Fraction]]:
+    return _true_covers(*args)[0], {}
 
 
 def _more_than_one(sums: Mapping[TeamName, Fraction | int]) -> charges.Shares:
@@ -141,7 +142,7 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
     "nothing is taken back": ((metering, "difference", _never_takes_back),),
     "a second too long": ((metering, "difference", _a_second_too_long),),
     "slices by plain eighths": ((rates, "parts", _plain_eighths),),
-    "absent commitments are free": ((rates, "_committed", _absent_is_free),),
+    "absent commitments are free": ((rates, "_covers", _absent_is_free),),
     "guarantees of a smaller whole": ((charges, "_parts", _more_than_one),),
     "corrections only of new lines": ((corrections, "correction", _only_what_is_new),),
     "spot prices at the hour's start": ((rates._SpotPrices, "rate", _market_at_the_start),),

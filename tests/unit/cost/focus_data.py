@@ -131,7 +131,10 @@ class Days:
             for i, rate in enumerate(rates[pool.name])
             for row in self._used(pool, i, rate.span, capacity, random, len(rates[pool.name]))
         ]
-        return DayCharges(day, charges(self.fleet, calendar, span, capacity, rates, usage, LABELS))
+        by = (*LABELS, Label.DAY)
+        made = charges(self.fleet, calendar, span, capacity, rates, usage, by, itemised=True)
+        named = [c if c.labels is None else replace(c, labels=c.labels[: len(LABELS)]) for c in made]
+        return DayCharges(span, self.fleet, named)
 
     def _there(self, pool: Pool, hour: Span, random: Random) -> Iterator[CapacitySum]:
         seconds = hour.end - hour.start
@@ -157,6 +160,7 @@ class Days:
     def _used(
         self, pool: Pool, index: int, span: Span, capacity: list[CapacitySum], random: Random, spans: int
     ) -> Iterator[UsageSum]:
+        day = self.calendar.day_of(span.start).isoformat()
         there: dict[Supply, int] = {}
         for row in capacity:
             if row.supply.pool == pool.name and span.start <= row.start < span.end:
@@ -173,4 +177,4 @@ class Days:
             each = total * 9 // (10 * len(some))
             for labels in some:
                 if held := random.randint(0, each):
-                    yield UsageSum(index, supply, labels, held)
+                    yield UsageSum(index, supply, (*labels, day), held)

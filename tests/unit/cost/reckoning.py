@@ -46,7 +46,7 @@ def expected(case: World, capacity: Sequence[CapacitySum], used: Used) -> dict[P
         paid: dict[date, Fraction | int] = {}
         for hour in case.hours:
             there = [rows[supply, hour.start] for supply in pool.supplies if (supply, hour.start) in rows]
-            paid[hour.day] = paid.get(hour.day, 0) + _paid(case, pool, hour, there)
+            paid[hour.day] = paid.get(hour.day, 0) + hour_cost(case, pool, hour, there)
         for day, extra in _beyond(case, pool, rows, used).items():
             paid[day] += extra
         for day, units in paid.items():
@@ -68,7 +68,7 @@ def _market(case: World, pool: Pool, hour: Hour) -> int:
     for step in pool.pricing.steps:
         if step.since <= hour.day:
             micro = MICRO[step.per_gpu_hour]
-    price, since, cost = micro * (1000 - case.permille[pool.name]), hour.start, 0
+    price, since, cost = micro * (1000 - int(pool.pricing.discount * 1000)), hour.start, 0
     for point in case.points.get(pool.name, ()):
         at = int(point.at.timestamp())
         if at >= hour.end:
@@ -80,7 +80,7 @@ def _market(case: World, pool: Pool, hour: Hour) -> int:
     return cost + price * (hour.end - since)
 
 
-def _paid(case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]) -> Fraction | int:
+def hour_cost(case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]) -> Fraction | int:
     """Commitments whether or not they are there, and the rest of what is there at the market's price."""
     seconds = hour.end - hour.start
     gpu_seconds = sum(row.gpu_seconds for row in there)
@@ -131,21 +131,21 @@ def _beyond(
     steady = not (pool.slices or pool.pricing.commitments or case.points.get(pool.name))
     run: dict[Supply, list[int]] = {}
     before: object = None
-    worth: dict[Supply, Fraction] = {}
+    rates: dict[Supply, Fraction] = {}
     day = case.hours[0].day
 
     def close() -> None:
         for supply, (held_there, had) in run.items():
             if held_there > had:
-                found[day] = found.get(day, ZERO) + (held_there - had) * worth[supply]
+                found[day] = found.get(day, ZERO) + (held_there - had) * rates[supply]
 
     for i, hour in enumerate(case.hours):
         there = [rows[s, hour.start] for s in pool.supplies] if known else []
-        now = _worth(case, pool, hour, there)
+        now = worth(case, pool, hour, there)
         key = hour.day if steady else (hour.day, now)
         if key != before:
             close()
-            run, before, day, worth = {}, key, hour.day, now[0]
+            run, before, day, rates = {}, key, hour.day, now[0]
         for supply in pool.supplies:
             sums = run.setdefault(supply, [0, 0])
             sums[0] += used[supply][i]
@@ -154,7 +154,7 @@ def _beyond(
     return found
 
 
-def _worth(
+def worth(
     case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]
 ) -> tuple[dict[Supply, Fraction], Fraction, Fraction]:
     """What a device-second of each supply costs in an hour, what a GPU-second does, and what an eighth is."""
@@ -171,10 +171,10 @@ def _worth(
         per_gpu = (cost + left * per_gpu) / gpu_seconds
     eighths = sum(row.total * _eighths(row.supply) for row in there)
     eighth = Fraction(gpu_seconds, eighths) if eighths and pool.slices else Fraction(1, 8)
-    worth = {supply: per_gpu * eighth * _eighths(supply) for supply in pool.supplies}
+    found = {supply: per_gpu * eighth * _eighths(supply) for supply in pool.supplies}
     for slice_, own in pool.pricing.slices.items():
-        worth[Supply(pool.name, slice_)] = Fraction(MICRO[own] * 1000)
-    return worth, per_gpu, eighth
+        found[Supply(pool.name, slice_)] = Fraction(MICRO[own] * 1000)
+    return found, per_gpu, eighth
 
 
 def half_even(amount: Fraction, cent: Decimal) -> Decimal:

@@ -9,7 +9,15 @@ from fractions import Fraction
 
 import pytest
 
-from fairway.cost.budget_text import SpentBudget, day_text, money_text, period_text, spent_hint, spent_text
+from fairway.cost.budget_text import (
+    SpentBudget,
+    day_text,
+    money_text,
+    period_text,
+    range_text,
+    spent_hint,
+    spent_text,
+)
 from fairway.model.budget import Every, Hold
 from fairway.model.names import PriorityName, TeamName
 
@@ -66,3 +74,22 @@ def test_quarters_by_their_months() -> None:
     named = [period_text(date(2026, month, 1), Every.QUARTER) for month in (1, 4, 7, 10)]
     assert named == ["January to March", "April to June", "July to September", "October to December"]
     assert day_text(date(2026, 2, 1)) == "1 February"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "amount", "text"),
+    [
+        ("51874.11", "61203.90", "60000", "52,000–61,000 by month end"),
+        ("41480", "54310", "60000", "41,000–54,000 by month end"),
+        ("7.12", "9.47", "20", "7.10–9.50 by month end"),
+        ("100", "100", "60000", "100 by month end"),
+        ("0", "0", "20", "0 by month end"),
+        (None, None, "20", ""),
+    ],
+)
+def test_a_range_has_as_many_digits_as_are_known(
+    low: str | None, high: str | None, amount: str, text: str
+) -> None:
+    lowest, highest = (None if end is None else Decimal(end) for end in (low, high))
+    assert range_text(lowest, highest, Decimal(amount), Every.MONTH) == text
+    assert range_text(lowest, highest, Decimal(amount), Every.QUARTER) == text.replace("month", "quarter")

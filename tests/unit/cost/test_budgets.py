@@ -12,26 +12,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cost.budget_text import outlook_text
+from fairway.cost.budget_text import state_text
 from fairway.cost.budgets import (
     BudgetStatus,
     budget_outlook,
     budget_status,
-    burn_window,
-    per_day,
     period,
     period_start,
     stricter,
     with_holds,
 )
 from fairway.cost.calendar import Calendar
+from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold
-from fairway.model.charge import Span
 from fairway.model.names import TeamName
 from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, patient, team
 
 BUDGET = Budget(Decimal(1000), at_limit=AtLimit.STOP)
 TENTH = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp())
+DECEMBER = date(2026, 12, 1)
+
+
+def steady(per_day: str) -> SpendingModel:
+    """A team that has spent as much each day of the last 60, and half of it today until noon."""
+    rate = float(per_day)
+    return SpendingModel(DailySpending(date(2026, 9, 11), [rate] * 60, rate / 2, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ TENTH = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp())
     ],
 )
 def test_levels(spent: str, level: BudgetLevel, hold: Hold | None) -> None:
-    found = budget_status(BUDGET, Fraction(spent), Fraction(0), TENTH, CALENDAR)
+    found = budget_status(BUDGET, Fraction(spent), steady("0"), TENTH, CALENDAR)
     assert (found.level, found.hold) == (level, hold)
 
 
@@ -55,16 +60,19 @@ def test_levels(spent: str, level: BudgetLevel, hold: Hold | None) -> None:
     [(AtLimit.WARN, None), (AtLimit.LOW_ONLY, Hold.LOW_ONLY), (AtLimit.STOP, Hold.STOP)],
 )
 def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None:
-    found = budget_status(replace(BUDGET, at_limit=at_limit), Fraction(1000), Fraction(1), TENTH, CALENDAR)
-    assert found == BudgetStatus(BudgetLevel.SPENT, hold, date(2026, 11, 10))
+    budget = replace(BUDGET, at_limit=at_limit)
+    found = budget_status(budget, Fraction(1000), steady("1"), TENTH, CALENDAR)
+    # While nothing starts, the past says nothing about the rest of the month.
+    forecast = None if hold else steady("1").forecast(1000, DECEMBER)
+    assert found == BudgetStatus(BudgetLevel.SPENT, hold, date(2026, 11, 10), forecast)
 
 
 @pytest.mark.parametrize(
     ("rate", "runs_out"),
-    [("0", None), ("-1", None), ("100", date(2026, 11, 15)), ("24.3", None), ("24.5", date(2026, 11, 30))],
+    [("0", None), ("100", date(2026, 11, 15)), ("24.3", None), ("24.5", date(2026, 11, 30))],
 )
 def test_the_day_it_runs_out(rate: str, runs_out: date | None) -> None:
-    assert budget_status(BUDGET, Fraction(500), Fraction(rate), TENTH, CALENDAR).runs_out == runs_out
+    assert budget_status(BUDGET, Fraction(500), steady(rate), TENTH, CALENDAR).runs_out == runs_out
 
 
 @pytest.mark.parametrize(
@@ -76,21 +84,20 @@ def test_the_day_it_runs_out(rate: str, runs_out: date | None) -> None:
         ("450", "28.5", BudgetOutlook.RUNS_OUT, "will run out 1 day early"),
         ("450", "27.5", BudgetOutlook.RUNS_OUT, "will run out on the last day"),
         ("850", "100", BudgetOutlook.RUNS_OUT, "will run out 18 days early"),
-        ("1000", "1", BudgetOutlook.SPENT, "spent"),
+        ("1000", "1", BudgetOutlook.SPENT, "spent: no jobs start"),
     ],
 )
 def test_the_level_that_people_see_is_by_forecast(
     spent: str, rate: str, outlook: BudgetOutlook, text: str
 ) -> None:
-    status = budget_status(BUDGET, Fraction(spent), Fraction(rate), TENTH, CALENDAR)
+    status = budget_status(BUDGET, Fraction(spent), steady(rate), TENTH, CALENDAR)
     assert budget_outlook(status.level, status.runs_out) is outlook
-    until = date(2026, 12, 1)
-    assert outlook_text(outlook, status.runs_out, until, BUDGET.every, BUDGET.warn_at) == text
+    assert state_text(outlook, status.hold, status.runs_out, DECEMBER, BUDGET.every, BUDGET.warn_at) == text
 
 
 def test_a_budget_of_nothing_is_spent() -> None:
     nothing = Budget(Decimal(0), at_limit=AtLimit.STOP)
-    assert budget_status(nothing, Fraction(0), Fraction(0), TENTH, CALENDAR).hold is Hold.STOP
+    assert budget_status(nothing, Fraction(0), steady("0"), TENTH, CALENDAR).hold is Hold.STOP
 
 
 def test_periods() -> None:
@@ -101,18 +108,6 @@ def test_periods() -> None:
     quarter = period(Every.QUARTER, date(2026, 11, 5), berlin)
     assert (berlin.day_of(quarter.start), berlin.day_of(quarter.end)) == (date(2026, 10, 1), date(2027, 1, 1))
     assert quarter.end - quarter.start == 92 * DAY + 3600  # with the hour of October
-
-
-def test_the_rate_is_of_seven_days_of_this_period() -> None:
-    late = burn_window(Every.MONTH, TENTH, CALENDAR)
-    assert late == Span(TENTH + 3600 - 7 * DAY, TENTH + 3600)
-    early = int(datetime(2026, 11, 3, 12, tzinfo=UTC).timestamp())
-    assert burn_window(Every.MONTH, early, CALENDAR).start == CALENDAR.day_start(date(2026, 11, 1))
-    first_hour = int(datetime(2026, 11, 1, 0, 10, tzinfo=UTC).timestamp())
-    window = burn_window(Every.MONTH, first_hour, CALENDAR)
-    assert window.end - window.start == DAY
-    assert per_day(Fraction(7), Span(0, 7 * DAY), 7 * DAY) == 1
-    assert per_day(Fraction(7), Span(0, 14 * DAY), 7 * DAY) == 1
 
 
 def test_a_hold_goes_down_the_tree_and_the_stricter_wins() -> None:

@@ -72,15 +72,18 @@ ENTRIES = st.builds(
 
 @given(st.lists(ENTRIES, max_size=20), st.integers(1, 5))
 def test_rows_sum_to_the_total(entries: list[EfficiencyEntry], most: int) -> None:
-    table = efficiency_table(entries, CENT, max_rows=most)
+    table = efficiency_table(entries, max_rows=most)
     for kind in HeldKind:
         zero = Decimal(0)
-        assert sum(r.hours.get(kind, zero) for r in table.rows) == table.total.hours.get(kind, zero)
-        assert sum(r.amounts.get(kind, zero) for r in table.rows) == table.total.amounts.get(kind, zero)
-    assert sum(r.kwh for r in table.rows) == table.total.kwh
-    assert sum(r.co2_kg for r in table.rows) == table.total.co2_kg
+        for rows, total in (
+            ([r.hours.get(kind, zero) for r in table.rows], table.total.hours.get(kind, zero)),
+            ([r.amounts.get(kind, zero) for r in table.rows], table.total.amounts.get(kind, zero)),
+            ([r.kwh for r in table.rows], table.total.kwh),
+            ([r.co2_kg for r in table.rows], table.total.co2_kg),
+        ):
+            assert abs(sum(rows, zero) - total) <= len(entries) * Decimal("0.000001")
     exact = sum((s for e in entries for s in e.seconds.values()), Fraction(0)) / 3600
-    assert abs(Fraction(table.total.held_hours) - exact) <= Fraction(1, 200)
+    assert abs(Fraction(table.total.held_hours) - exact) <= Fraction(4, 2_000_000)
     assert len(table.rows) <= most + 1
     groups = len({entry.labels for entry in entries})
     assert sum(row.others or 1 for row in table.rows) == groups
@@ -93,9 +96,9 @@ def test_what_cost_most_for_nothing_is_first_and_days_are_in_order() -> None:
         return EfficiencyEntry((day, team), seconds, seconds, GpuUse(), Energy())
 
     entries = [entry("2026-10-02", "a", 1), entry("2026-10-01", "b", 2), entry("2026-10-01", "c", 9000)]
-    table = efficiency_table(entries, CENT, max_rows=9, sort_labels=(0,))
+    table = efficiency_table(entries, max_rows=9, sort_labels=(0,))
     assert [row.labels[1] for row in table.rows] == ["c", "b", "a"]
-    table = efficiency_table(entries, CENT, max_rows=9)
+    table = efficiency_table(entries, max_rows=9)
     assert [row.labels[1] for row in table.rows] == ["c", "b", "a"]
 
 

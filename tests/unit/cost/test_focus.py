@@ -15,19 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.cost.corrections import statement_amounts
+from fairway.cost.fleet_history import always
 from fairway.cost.focus.columns import MOMENTS, NUMBERS, PLACE, PLACES
-from fairway.cost.focus.export import (
-    COLUMNS,
-    Correction,
-    DayCharges,
-    ExportContext,
-    Row,
-    Totals,
-    export,
-    rows,
-)
+from fairway.cost.focus.export import COLUMNS, NO_TEAM, Correction, DayCharges, Row, rows
 from fairway.cost.focus.rows import decimal_text
-from fairway.cost.rounding import rounded
+from fairway.cost.report import column_of
+from fairway.cost.rounding import MILLIONTH, rounded
 from fairway.model.charge import Charge, ChargeKind, Span
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Sharing
@@ -41,7 +34,7 @@ Told = dict[str, str]
 
 
 def made(days: Days, corrections: Iterable[Correction] = ()) -> list[Told]:
-    return [named(row) for row in export(days.book, list(days), corrections)]
+    return [named(row) for row in rows(days.book, days, corrections)]
 
 
 def named(row: Row) -> Told:
@@ -64,8 +57,10 @@ def test_a_month_sums_to_its_statement_line_by_line(idle: Sharing, overhead: Sha
     lines = statement_amounts(charges, LABELS, CENT)
     found: dict[tuple[str, str, str, str, str], Decimal] = defaultdict(Decimal)
     for row in made(days):
-        key = (row["SubAccountId"], row["x_Kind"], row["x_Cluster"], row["x_Pool"], row["x_Slice"])
-        found[key] += Decimal(row["BilledCost"])
+        team = row["SubAccountId"].replace(NO_TEAM, "")
+        found[team, row["x_Kind"], row["x_Cluster"], row["x_Pool"], row["x_Slice"]] += Decimal(
+            row["BilledCost"]
+        )
     assert dict(found) == {
         (
             line.team,
@@ -76,17 +71,47 @@ def test_a_month_sums_to_its_statement_line_by_line(idle: Sharing, overhead: Sha
         ): line.amount
         for line in lines
     }
-    assert sum(found.values()) == rounded(sum((c.amount for c in charges), Fraction(0)), CENT)
+    assert sum(found.values()) == _due(charges, CENT)
+
+
+def _due(charges: Iterable[Charge], cent: Decimal) -> Decimal:
+    """What a report of these charges sums to: its columns, each rounded once."""
+    columns: dict[str, Fraction] = defaultdict(Fraction)
+    for charge in charges:
+        columns[column_of(charge.kind)] += charge.amount
+    return sum((rounded(Fraction(rounded(c, MILLIONTH)), cent) for c in columns.values()), Decimal(0))
 
 
 def test_a_window_over_months_sums_to_the_reports_total() -> None:
     days = Days(fleet(), date(2026, 2, 25), 9, users=1)
-    exact = sum((c.amount for day in days for c in day.charges), Fraction(0))
-    assert total(made(days)) == rounded(exact, CENT)
-    totals = Totals(days.book)
-    for day in days:
-        totals.add(day)
-    assert totals.total == rounded(exact, CENT)
+    charges = [c for day in days for c in day.charges]
+    assert total(made(days)) == _due(charges, CENT)
+
+
+def test_one_teams_file_has_its_lines_of_the_statement() -> None:
+    days = Days(fleet(), MARCH, 3, users=1)
+    of_all = [row for row in made(days) if row["SubAccountId"] == "research"]
+    context = replace(days.book, teams=frozenset({"research"}))
+    assert [named(row) for row in rows(context, days)] == of_all
+
+
+def test_a_closed_month_sums_to_what_was_billed() -> None:
+    days = Days(fleet(), MARCH, 1, users=1)
+    charges = [c for day in days for c in day.charges]
+    paths = always(days.fleet, Span(0, 1)).paths
+    with_paths = [
+        c if c.labels is None else replace(c, labels=("/".join(paths.get(c.labels[0], c.labels[:1])),))
+        for c in charges
+    ]
+    lines = statement_amounts(with_paths, LABELS, CENT)
+    billed = {(a.team, a.kind, a.cluster, a.supply, a.inside): a.amount for a in lines[1:]}
+    last = lines[-1]
+    billed[last.team, last.kind, last.cluster, last.supply, last.inside] += 7
+    found = [named(row) for row in rows(days.book, days, billed=billed)]
+    assert total(found) == sum(billed.values())
+    adjusted = [row for row in found if row["x_UsedIn"] and abs(Decimal(row["BilledCost"])) > 1]
+    assert {row["ChargeCategory"] for row in adjusted} == {"Adjustment"}
+    assert len(adjusted) == 2
 
 
 AMOUNTS = st.fractions(min_value=-1000, max_value=1000, max_denominator=10**7)
@@ -107,10 +132,14 @@ def test_whatever_the_amounts_rows_sum_to_the_total(
     for team, kind, amount, day in drawn:
         supply = None if kind is ChargeKind.OVERHEAD else Supply(PoolName("hpc-a100"))
         by_day[day].append(Charge(kind, ClusterName("hpc"), supply, span, (team, "u", ""), 3600, amount))
-    kept = [DayCharges(date(2026, 3, 31 + i - 1) if i < 2 else date(2026, 4, 1), by_day[i]) for i in range(3)]
-    found = [named(row) for row in export(days.book, kept)]
-    assert total(found) == rounded(sum((amount for *_, amount, _ in drawn), Fraction(0)), cent)
-    assert len(found) == len(drawn)
+    spans = [days.calendar.day_span(day) for day in (date(2026, 3, 30), date(2026, 3, 31), date(2026, 4, 1))]
+    kept = [DayCharges(span, days.fleet, by_day[i]) for i, span in enumerate(spans)]
+    found = [named(row) for row in rows(days.book, kept)]
+    assert total(found) == _due((c for charges in by_day.values() for c in charges), cent)
+    written = [row for row in found if not row["x_UsedIn"]]
+    exact = [c.amount for i in range(3) for c in by_day[i]]
+    for row, amount in zip(written, exact, strict=True):
+        assert abs(Fraction(row["BilledCost"]) - amount) <= Fraction(1, 2_000_000)
 
 
 def test_slices_of_a_gpu_sum_to_that_gpu() -> None:
@@ -119,11 +148,22 @@ def test_slices_of_a_gpu_sum_to_that_gpu() -> None:
     rate = Fraction("1.90") * (1 - Fraction("0.12")) / 7
     supply = Supply(PoolName("hpc-mig"), SliceName("1g.10gb"))
     charges = [
-        Charge(ChargeKind.USAGE, ClusterName("hpc"), supply, Span(0, 1), (f"t{n}", "", ""), 86400, rate * 24)
+        Charge(
+            ChargeKind.USAGE,
+            ClusterName("hpc"),
+            supply,
+            Span(0, 1),
+            (f"t{n}", "", ""),
+            86400,
+            rate * 24,
+            Fraction(86400),
+        )
         for n in range(7)
     ]
-    found = [named(row) for row in export(book, [DayCharges(MARCH, charges)])]
-    assert total(found) == Decimal("40.13")  # 24 × 1.672 = 40.128
+    day = DayCharges(book.calendar.day_span(MARCH), book.fleet, charges)
+    told = [named(row) for row in rows(book, [day])]
+    found = [row for row in told if not row["x_UsedIn"]]
+    assert total(told) == Decimal("40.13")  # 24 × 1.672 = 40.128
     assert sum(
         json.loads(row["AllocatedMethodDetails"])["Elements"][0]["AllocatedRatio"] for row in found
     ) == (pytest.approx(1, abs=1e-11))
@@ -132,30 +172,12 @@ def test_slices_of_a_gpu_sum_to_that_gpu() -> None:
     assert {row["ConsumedUnit"] for row in found} == {"Slice-Seconds"}
 
 
-def test_a_row_is_never_far_from_what_it_exactly_is() -> None:
+def test_a_row_is_its_exact_amount_to_six_digits() -> None:
     days = Days(fleet(), MARCH, 5, users=2)
     charges = [charge for day in days for charge in day.charges]
-    for charge, row in zip(charges, made(days), strict=True):
-        # A line of the statement is less than a cent off; a row is off by its part of that, and a millionth.
-        assert abs(Fraction(row["BilledCost"]) - charge.amount) < Fraction("0.011")
-
-
-def test_charges_that_come_between_the_passes_are_not_lost() -> None:
-    days = Days(fleet(), MARCH, 1)
-    late = Charge(
-        ChargeKind.USAGE,
-        ClusterName("hpc"),
-        Supply(PoolName("hpc-a100")),
-        Span(0, 1),
-        ("new", "", ""),
-        36,
-        Fraction(7, 3),
-    )
-    (day,) = days
-    totals = Totals(days.book)
-    totals.add(day)
-    found = [named(row) for row in rows(totals, [DayCharges(day.day, [*day.charges, late])])]
-    assert [row["BilledCost"] for row in found if row["SubAccountId"] == "new"] == ["2.333333"]
+    written = [row for row in made(days) if not row["x_UsedIn"]]
+    for charge, row in zip(charges, written, strict=True):
+        assert abs(Fraction(row["BilledCost"]) - charge.amount) <= Fraction(1, 2_000_000)
 
 
 # --- rows -------------------------------------------------------------------------------------------------
@@ -163,7 +185,7 @@ def test_charges_that_come_between_the_passes_are_not_lost() -> None:
 
 @pytest.fixture(scope="module")
 def month() -> list[Told]:
-    return made(Days(fleet(), MARCH, 31, users=1))
+    return [row for row in made(Days(fleet(), MARCH, 31, users=1)) if not row["x_UsedIn"]]
 
 
 def test_what_a_row_says_of_itself(month: list[Told]) -> None:
@@ -175,8 +197,7 @@ def test_what_a_row_says_of_itself(month: list[Told]) -> None:
         "BillingPeriodEnd": "2026-03-31T22:00:00Z",
         "ChargePeriodStart": "2026-02-28T23:00:00Z",
         "ChargePeriodEnd": "2026-03-01T23:00:00Z",
-        "CapacityReservationId": "acme/hpc/hpc-a100",
-        "CapacityReservationStatus": "Used",
+        "CapacityReservationId": "",
         "ChargeCategory": "Usage",
         "ChargeClass": "",
         "ChargeDescription": "A100-80GB of pool hpc-a100, held by jobs",
@@ -231,7 +252,7 @@ def test_unused_commitments_and_shares(month: list[Told]) -> None:
     assert kinds == {str(kind) for kind in ChargeKind}
     for row in month:
         unused = row["x_Kind"] not in {"usage", "overhead", "commitment"}
-        assert (row["CapacityReservationStatus"] == "Unused") == unused
+        assert (row["CapacityReservationStatus"] == "Unused") == (unused and row["x_Pool"] == "cloud-h100")
         committed = row["x_Pool"] == "cloud-h100"
         assert bool(row["CommitmentDiscountId"]) == committed
         assert (row["PricingCategory"] == "Committed") == committed
@@ -249,10 +270,10 @@ def test_shares_of_one_thing_sum_to_one(month: list[Told]) -> None:
     for row in month:
         if row["AllocatedMethodId"]:
             (element,) = json.loads(row["AllocatedMethodDetails"], parse_float=str)["Elements"]
-            kind = "" if "slice-by" in row["AllocatedMethodId"] else row["x_Kind"]
-            slice_ = "" if "slice-by" in row["AllocatedMethodId"] else row["x_Slice"]
-            key = (row["ChargePeriodStart"], row["x_Cluster"], row["x_Pool"], kind, slice_)
-            ratios[key] += Fraction(str(element["AllocatedRatio"]))
+            if "slice-by" not in row["AllocatedMethodId"]:
+                day = (row["ChargePeriodStart"], row["x_Cluster"])
+                key = (*day, row["x_Pool"], row["x_Kind"], row["x_Slice"])
+                ratios[key] += Fraction(str(element["AllocatedRatio"]))
     assert ratios
     assert all(abs(ratio - 1) < Fraction(1, 10**9) for ratio in ratios.values())
 
@@ -262,6 +283,8 @@ def test_what_nobody_carries_has_no_account() -> None:
     for row in alone:
         if row["x_Kind"] != "usage":
             assert (row["SubAccountId"], row["SubAccountType"], row["AllocatedResourceId"]) == ("", "", "")
+        elif not row["x_UsedIn"]:
+            assert row["SubAccountId"] in {"research", "product", NO_TEAM}
     assert {row["AllocatedMethodId"] for row in alone} == {
         "",
         "fairway/slice-by-memory",
@@ -269,15 +292,26 @@ def test_what_nobody_carries_has_no_account() -> None:
     }
 
 
-def test_a_pool_that_is_gone_still_has_rows() -> None:
-    there = fleet()
-    gone = replace(there, pools=tuple(p for p in there.pools if p.name != "hpc-a100"))
-    days = list(Days(there, MARCH, 1))
-    book = ExportContext(gone, Days(there, MARCH, 1).calendar, LABELS)
-    found = [named(row) for row in export(book, days)]
-    old = [row for row in found if row["x_Pool"] == "hpc-a100" and row["x_Kind"] == "usage"]
-    assert {row["PricingCategory"] for row in old} == {"Other"}
-    assert {row["ListUnitPrice"] for row in old} == {"1.9"}  # by what it cost
+def test_descriptions_are_of_the_fleet_of_that_day() -> None:
+    """A pool that is gone keeps its GPU type and price, a rule and a parent that changed stay as is."""
+    then = fleet()
+    nested = tuple(
+        replace(t, parent=None if t.name == "research" else TeamName("research")) for t in then.teams
+    )
+    then = replace(then, teams=nested)
+    now = fleet(Sharing.OWN_LINE, Sharing.OWN_LINE)
+    now = replace(now, pools=tuple(p for p in now.pools if p.name != "hpc-a100"))
+    days = Days(then, MARCH, 1)
+    found = [named(row) for row in rows(replace(days.book, fleet=now), days)]
+    old = [row for row in found if row["x_Pool"] == "hpc-a100" and row["x_Kind"] == "usage" and row["x_User"]]
+    assert {(row["SkuId"], row["ListUnitPrice"], row["PricingCategory"]) for row in old} == {
+        ("A100-80GB", "1.9", "Standard")
+    }
+    paths = {row["SubAccountId"]: row["x_TeamPath"] for row in old}
+    assert paths == {"research": "research", "product": "research/product", NO_TEAM: ""}
+    shared = {row["AllocatedMethodId"] for row in found if row["x_Kind"] == "idle" and row["SubAccountId"]}
+    assert "fairway/idle-by-usage" in shared
+    assert "fairway/idle-own-line" not in shared
 
 
 def test_corrections_say_what_they_correct() -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from fairway.cost.rates import gpus_behind, hourly_pools, rate_spans
 from fairway.model.charge import Span
+from fairway.model.fleet import Capacity, Pool
 from fairway.model.names import SliceName
 from fairway.model.price import Commitment, PricePoint, PriceStep
 from fairway.model.team import Supply
@@ -37,6 +38,10 @@ def at(hour: float) -> datetime:
     return datetime.fromtimestamp(START + int(hour * H), UTC)
 
 
+def spot(price: str = "3.6") -> Pool:
+    return replace(gpus(price), capacity=Capacity.SPOT)
+
+
 def commitment(count: int, price: str, since: date = MONDAY, days: int = 30) -> Commitment:
     return Commitment(count, Decimal(price), since, since + timedelta(days=days))
 
@@ -62,7 +67,7 @@ def test_a_step_and_a_discount() -> None:
 
 def test_spot_points_weigh_by_how_long_they_held() -> None:
     points = {GPUS: [PricePoint(at(-5), Decimal("3.6")), PricePoint(at(2.25), Decimal("7.2"))]}
-    spans = rate_spans(fleet(gpus("99")), CALENDAR, day(0), [], points)[GPUS]
+    spans = rate_spans(fleet(spot("99")), CALENDAR, day(0), [], points)[GPUS]
     assert [(s.span, s.rates[None]) for s in spans] == [
         (Span(START, START + 2 * H), THOUSANDTH),
         (Span(START + 2 * H, START + 3 * H), THOUSANDTH * Fraction(7, 4)),
@@ -70,9 +75,16 @@ def test_spot_points_weigh_by_how_long_they_held() -> None:
     ]
 
 
+def test_spot_points_do_not_apply_to_a_pool_that_is_not_bought_on_a_market() -> None:
+    points = {GPUS: [PricePoint(at(-5), Decimal("0.01"))]}
+    owned = fleet(gpus())
+    assert rate_spans(owned, CALENDAR, day(0), [], points) == rate_spans(owned, CALENDAR, day(0), [], {})
+    assert hourly_pools(owned, points) == frozenset()
+
+
 def test_before_the_first_point_the_list_holds() -> None:
     points = {GPUS: [PricePoint(at(1), Decimal("7.2"))]}
-    spans = rate_spans(fleet(gpus()), CALENDAR, day(0), [], points)[GPUS]
+    spans = rate_spans(fleet(spot()), CALENDAR, day(0), [], points)[GPUS]
     assert [s.rates[None] for s in spans] == [THOUSANDTH, 2 * THOUSANDTH]
 
 
@@ -80,15 +92,18 @@ def test_committed_gpus_cost_their_own_and_the_rest_the_list() -> None:
     pool = priced(gpus("7.2"), commitments=(commitment(6, "3.6"),))
     spans = rate_spans(fleet(pool), CALENDAR, Span(START, START + H), [had(0, 8)], {})[GPUS]
     assert spans[0].rates[None] == (6 * THOUSANDTH + 2 * 2 * THOUSANDTH) / 8
-    assert spans[0].absent == 0
+    assert spans[0].absent == {}
 
 
 def test_committed_gpus_that_are_not_there_are_paid_too() -> None:
     pool = priced(gpus("7.2"), commitments=(commitment(6, "3.6"), commitment(4, "36")))
     spans = rate_spans(fleet(pool), CALENDAR, Span(START, START + H), [had(0, 8)], {})[GPUS]
     assert spans[0].rates[None] * 8 == 6 * THOUSANDTH + 2 * 10 * THOUSANDTH
-    assert spans[0].absent == 2 * 10 * THOUSANDTH * H
-    assert spans[0].absent_gpu_seconds == 2 * H
+    assert spans[0].absent == {commitment(4, "36"): 2 * H}
+    assert [(c.commitment, c.share) for c in spans[0].covers] == [
+        (commitment(6, "3.6"), Fraction(6, 8)),
+        (commitment(4, "36"), Fraction(2, 8)),
+    ]
 
 
 def test_a_commitment_ends_with_its_last_day() -> None:
@@ -140,14 +155,14 @@ def test_rows_of_another_zone_find_their_hour() -> None:
     moved = [type(r)(r.start + 1800, *[getattr(r, f) for f in r.__slots__[1:]]) for r in rows]
     spans = rate_spans(fleet(pool), CALENDAR, Span(START, START + 2 * H), moved, {})[GPUS]
     assert [s.rates[None] for s in spans] == [THOUSANDTH]
-    assert spans[0].absent == 0
+    assert spans[0].absent == {}
 
 
 def test_which_pools_need_their_capacity_by_hour() -> None:
     committed = priced(gpus(), commitments=(commitment(1, "1"),))
     assert hourly_pools(fleet(gpus(), slices()), {}) == {MIG}
     assert hourly_pools(fleet(committed), {}) == {GPUS}
-    assert hourly_pools(fleet(gpus()), {GPUS: [PricePoint(at(0), Decimal(1))]}) == {GPUS}
+    assert hourly_pools(fleet(spot()), {GPUS: [PricePoint(at(0), Decimal(1))]}) == {GPUS}
 
 
 def test_nothing_is_owed_yet_for_the_rest_of_the_hour_that_runs() -> None:
@@ -156,12 +171,12 @@ def test_nothing_is_owed_yet_for_the_rest_of_the_hour_that_runs() -> None:
     window, now = Span(START, START + 2 * H), START + H + 600
     (span,) = rate_spans(fleet(pool), CALENDAR, window, rows, {}, until=now)[GPUS]
     assert (span.span, span.rates[None]) == (window, THOUSANDTH)
-    assert span.absent == 0
-    assert sum(s.absent for s in rate_spans(fleet(pool), CALENDAR, window, rows, {})[GPUS]) > 0
+    assert span.absent == {}
+    assert any(s.absent for s in rate_spans(fleet(pool), CALENDAR, window, rows, {})[GPUS])
 
 
 def test_a_price_to_come_weighs_nothing_yet() -> None:
     points = {GPUS: [PricePoint(at(0.25), Decimal("7.2"))]}
     window = Span(START, START + 2 * H)
-    spans = rate_spans(fleet(gpus()), CALENDAR, window, [], points, until=START + 900)[GPUS]
+    spans = rate_spans(fleet(spot()), CALENDAR, window, [], points, until=START + 900)[GPUS]
     assert [s.rates[None] for s in spans] == [THOUSANDTH, 2 * THOUSANDTH]

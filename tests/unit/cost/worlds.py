@@ -261,7 +261,7 @@ def _pool(rng: Random, name: str, clusters: tuple[Cluster, ...], hours: tuple[Ho
         PoolName(name),
         clusters[int(rng.random() * len(clusters))].name,
         A100 if slices else WHOLE,
-        Capacity.OWNED,
+        Capacity.SPOT,
         _of(rng, PRICES),
         VirtualPlace(1),
         slices,

@@ -32,7 +32,8 @@ from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.usage import AttemptUsage
 from fairway.services.charges import Costs
-from fairway.services.fleets import FleetHistory, Fleets
+from fairway.services.fleet_history import FleetHistory
+from fairway.services.fleets import Fleets
 from fairway.services.statements import MonthStatements
 from tests.unit.cost.metering_reference import difference
 

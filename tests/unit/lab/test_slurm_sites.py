@@ -18,8 +18,8 @@ def layout(name: str, *, partition_qos: bool = True) -> Layout:
     return Layout("24.11", "host", 4, 20_000, 20_001, ports, site=site, partition_qos=partition_qos)
 
 
-def test_there_are_ten_sites() -> None:
-    assert len(site_names()) == 10
+def test_there_are_eleven_sites() -> None:
+    assert len(site_names()) == 11
     with pytest.raises(LabError, match="no site nowhere"):
         Site("nowhere")
 

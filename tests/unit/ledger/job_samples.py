@@ -125,7 +125,7 @@ class Desk:
 
     async def settle(self) -> int:
         async with self.ledger.writing(self.dispatch) as tx:
-            return await tx.dispatch.cancel_unsatisfiable()
+            return len(await tx.dispatch.cancel_unsatisfiable())
 
     async def due(self) -> list[JobId]:
         return [order.id for order in await self.ledger.dispatch.pending_submits(self.dispatch.cluster, 1000)]

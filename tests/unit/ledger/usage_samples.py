@@ -11,12 +11,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from fairway.cost.calendar import Calendar
 from fairway.ledger import Ledger, UsageFilter
-from fairway.model.charge import Label, Span, UsageSum
+from fairway.model.charge import Dimension, JobLabel, Label, Span, UsageSum
 from fairway.model.names import PoolName
 
+EXPERIMENT = JobLabel("label:experiment")
 UTC_CALENDAR = Calendar(UTC)
 
 
@@ -40,6 +42,9 @@ class Class:
     priority: str = "normal"
     kind: str = ""
     service: bool = False
+    project: str = ""
+    experiment: str = ""
+    """Its label of that key; empty: without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,13 @@ class Book:
         if of not in self.classes:
             found = self.db.execute(
                 "INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native, kind,"
-                " service) VALUES (%s, %s, %s, %s, %s, %s, true, %s, %s) RETURNING id",
-                (of.cluster, of.user, of.team, of.pool, of.slice, of.priority, of.kind, of.service),
+                " service, project, labels)"
+                " VALUES (%s, %s, %s, %s, %s, %s, true, %s, %s, %s, %s) RETURNING id",
+                (
+                    *(of.cluster, of.user, of.team, of.pool, of.slice, of.priority, of.kind, of.service),
+                    of.project,
+                    Jsonb({"experiment": of.experiment, "x": "y"} if of.experiment else {}),
+                ),
             ).fetchone()
             assert found is not None
             self.classes[of] = found[0]
@@ -161,6 +171,8 @@ _OF = {
     Label.CLUSTER: "cluster",
     Label.SLICE: "slice",
     Label.KIND: "kind",
+    Label.PROJECT: "project",
+    EXPERIMENT: "experiment",
 }
 
 
@@ -174,6 +186,8 @@ def passes(row: Row, which: UsageFilter) -> bool:
         (which.priorities, of.priority),
         (which.slices, of.slice),
         (which.names, row.name),
+        (which.projects, of.project),
+        *((frozenset({value}), of.experiment) for _, value in which.labels),
     )
     return all(names is None or name in names for names, name in asked)
 
@@ -181,7 +195,7 @@ def passes(row: Row, which: UsageFilter) -> bool:
 def by_hand(
     rows: Iterable[Row],
     spans: dict[PoolName, list[Span]],
-    by: Sequence[Label],
+    by: Sequence[Dimension],
     which: UsageFilter,
     local: Calendar,
 ) -> dict[tuple[int, str, str, tuple[str, ...]], int]:
@@ -192,6 +206,8 @@ def by_hand(
         for label in by:
             if label is Label.DAY:
                 labels.append(local.day_of(row.hour).isoformat())
+            elif label is Label.OUTCOME:  # of no attempt at all
+                labels.append("running")
             else:
                 named = label is Label.NAME or (label is Label.SERVICE and row.of.service)
                 unnamed = label is Label.SERVICE and not row.of.service
@@ -225,6 +241,8 @@ class Dice:
                 self._random.choice(("", "1g.10gb")),
                 self._random.choice(("normal", "low", "")),
                 *self._random.choice((("", False), ("JobSet", False), ("Deployment", True))),
+                self._random.choice(("llm", "vision", "")),
+                self._random.choice(("e1", "e2", "")),
             )
             for _ in range(12)
         ]
@@ -254,8 +272,8 @@ class Dice:
             found[PoolName(pool)] = [Span(a, b) for a, b in itertools.pairwise(edges)]
         return found
 
-    def by(self) -> list[Label]:
-        return self._random.sample(list(Label), self._random.randrange(0, 4))
+    def by(self) -> list[Dimension]:
+        return self._random.sample([*Label, EXPERIMENT], self._random.randrange(0, 4))
 
     def which(self) -> UsageFilter:
         def some(*names: str) -> frozenset[str] | None:
@@ -271,4 +289,6 @@ class Dice:
             some("normal", "low", ""),
             some("", "1g.10gb"),
             frozenset({'name 1, "q"\n\'é'}) if self._random.random() < 0.2 else None,
+            some("llm", "vision", ""),
+            (("experiment", "e1"),) if self._random.random() < 0.2 else (),
         )

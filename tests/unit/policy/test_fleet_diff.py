@@ -11,7 +11,7 @@ from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Limits, Supply, Team
-from fairway.policy.fleet_diff import FieldDiff, TeamDiff, describe
+from fairway.policy.fleet_diff import FieldDiff, TeamDiff, describe, is_budget_field
 from tests.growth import grows_at_most
 from tests.unit.files.fleets import SHARED, changed
 
@@ -203,3 +203,24 @@ def test_a_budget_that_changes_is_said_in_its_own_words(after: str | None, expec
     before = changed("share: 2,", "share: 2, budget: { amount: 120000 },", SHARED)
     now = SHARED if after is None else changed("share: 2,", f"share: 2, budget: {after},", SHARED)
     assert said(now, before) == [("nlp", text) for text in expected]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, "{ amount: 5000 }", "+ budget: cloud 5,000 a month, warns at 80 %, of the fleet"),
+        (
+            "{ amount: 5000 }",
+            "{ amount: 6000, team: nlp, capacity: [spot] }",
+            "~ budget: cloud 5,000 a month, warns at 80 %, of the fleet"
+            " → 6,000 a month, warns at 80 %, of team nlp, spot capacity",
+        ),
+        ("{ amount: 5000 }", None, "- budget: cloud 5,000 a month, warns at 80 %, of the fleet"),
+    ],
+)
+def test_a_budget_of_the_fleet_is_a_line_that_not_everybody_may_see(
+    before: str | None, after: str | None, expected: str
+) -> None:
+    texts = [SHARED if b is None else f"{SHARED}budgets:\n  cloud: {b}\n" for b in (before, after)]
+    assert said(texts[1], texts[0]) == [(None, expected)]
+    assert is_budget_field("budget: cloud") and is_budget_field("budget") and not is_budget_field("share")

@@ -351,6 +351,18 @@ def test_whose_team_it_is(user: str, name: str | None, code: str) -> None:
     assert refused.value.hint
 
 
+def test_projects_are_the_teams() -> None:
+    where = fleet(pool("a"), teams=(replace(team("t"), projects=("llm", "vision")),))
+    (ada,) = where.teams[0].members
+    for project in (None, "llm"):
+        assert team_of(where, spec(project=project), ada).name == "t"
+    with pytest.raises(NotAllowed) as refused:
+        team_of(where, spec(project="lm"), ada)
+    assert (refused.value.code, refused.value.message) == ("ProjectNotAllowed", "team t has no project 'lm'")
+    assert "llm, vision" in refused.value.hint
+    assert team_of(fleet(pool("a"), teams=(team("t"),)), spec(project="any"), ada).name == "t"
+
+
 def test_priorities_are_the_teams() -> None:
     where = fleet(pool("a"), teams=(team("t", priorities=(PriorityName("low"),)),))
     (t,) = where.teams

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from types import MappingProxyType
+from typing import Any
 
 from fairway.cost.calendar import Calendar
 from fairway.ledger import Ledger
@@ -74,13 +75,13 @@ FLEET = Fleet(
     ),
 )
 CLASSES = (
-    Class("hpc", "alice", "nlp", "a100"),
-    Class("hpc", "bob", "nlp", "a100", priority="low"),
-    Class("hpc", "carol", "vision", "a100"),
+    Class("hpc", "alice", "nlp", "a100", project="llm", experiment="e1"),
+    Class("hpc", "bob", "nlp", "a100", priority="low", project="llm", experiment="e2"),
+    Class("hpc", "carol", "vision", "a100", project="eyes", experiment="e1"),
     Class("hpc", "dan", "product", "a100"),
-    Class("hpc", "carol", "vision", "mig", "1g.10gb"),
+    Class("hpc", "carol", "vision", "mig", "1g.10gb", project="eyes"),
     Class("hpc", "dan", "product", "mig", "1g.10gb"),
-    Class("cloud", "alice", "nlp", "spot"),
+    Class("cloud", "alice", "nlp", "spot", project="llm", experiment="e1"),
     Class("cloud", "eve", "", "spot"),
 )
 SIZES = {"a100": (16, 16), "mig": (14, 2), "spot": (4, 4)}
@@ -137,3 +138,14 @@ async def fill(ledger: Ledger, book: CostBook, first: date, days: int, seed: int
         book.capacity("mig", "hpc", "1g.10gb", span)
         book.capacity("spot", "cloud", "", span)
     return made
+
+
+def near(one: Decimal | int, other: Decimal | int) -> bool:
+    """Whether sums of figures of six digits are the same."""
+    return abs(Decimal(one) - Decimal(other)) < Decimal("0.0005")
+
+
+def in_cents(report: Mapping[str, Any]) -> Decimal:
+    """What a report of the API sums to for people: its columns, each rounded once."""
+    columns = (Decimal(report["total"][name]) for name in ("usage", "idle", "overhead"))
+    return sum((column.quantize(Decimal("0.01"), ROUND_HALF_EVEN) for column in columns), Decimal(0))

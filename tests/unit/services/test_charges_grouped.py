@@ -15,12 +15,12 @@ from fairway.ledger import Ledger, UsageFilter, UsageView
 from fairway.model.charge import Label, UsageSum
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
-from fairway.model.price import Sharing, cent
+from fairway.model.price import Sharing
 from fairway.services.charges import CachedCosts, Costs
 from fairway.services.reports import CostReports, ReportQuery, window_of
 from tests.unit.services.cost_history import CLASSES, NOW, OCTOBER, CostBook, calendar, fill, with_rules
 
-EVERYTHING = tuple(label for label in Label if label is not Label.NAME)
+EVERYTHING = tuple(label for label in Label if label not in {Label.NAME, Label.OUTCOME})
 HOUR = 3600
 FIRST = date(2026, 10, 30)
 DAYS = 7
@@ -46,7 +46,7 @@ async def ungrouped(costs: Costs, fleet: Fleet, question: ReportQuery) -> Report
         each = await costs.entries(priced, EVERYTHING, question.which)
         found += [replace(entry, labels=tuple(entry.labels[i] for i in places)) for entry in each]
     days = [i for i, label in enumerate(question.by) if label is Label.DAY]
-    return table(found, cent(fleet.currency), max_rows=question.max_rows, sort_labels=days)
+    return table(found, max_rows=question.max_rows, sort_labels=days)
 
 
 def questions(dice: random.Random, count: int) -> list[ReportQuery]:

@@ -16,6 +16,7 @@ from fairway.model.fleet import Cluster, Fleet, Pool, VirtualConnection, Virtual
 from fairway.model.job import Attempt, EngineId, GpuRequest, JobSpec, JobState
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node, Observation
+from fairway.model.price import CostRules
 from fairway.model.team import Grant, Supply
 from fairway.policy.placement import NoPoolFits, NotAllowed
 from fairway.services.engine_cache import EngineCache
@@ -157,6 +158,14 @@ async def test_ten_thousand_jobs_ask_the_ledger_once(bench: Bench, monkeypatch: 
     assert len(made) == 2000
     assert sorted(asked) == ["all", "counts", "nodes", "pools"]
     assert sum(f.built for f in bench.fields.values()) <= 2
+
+
+async def test_project_and_labels_for_cost_are_kept(bench: Bench) -> None:
+    bench.fleets.fleet = replace(TWO, cost=CostRules(labels=("experiment", "model")))
+    labels = {"experiment": "e1", "note": "x"}
+    (made,) = await bench.submitter.submit([spec(project="llm", labels=labels)], ADA, by="ada")
+    (row,) = await bench.ledger.jobs.rows(made.ids)
+    assert (row.project, row.labels) == ("llm", {"experiment": "e1"})
 
 
 async def test_an_array_is_a_job_a_task(bench: Bench) -> None:

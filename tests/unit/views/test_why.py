@@ -45,6 +45,7 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
         "submission": 1,
         "events": [],
         "attempts": [],
+        "labels": {},
     }
     if ran:
         plain["attempts"] = [

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from sqlalchemy import text
 
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOB_SERVICES
@@ -92,6 +93,9 @@ async def make_app(
     ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings, *, only_engine_routes: bool = False
 ) -> FastAPI:
     await ledger.revisions.add("the text does not matter here", "digest", "test")
+    # Nothing is charged before there was a fleet.
+    async with ledger._connections.transaction() as connection:
+        await connection.execute(text("UPDATE fleet_revision SET created_at = '2026-01-01T00:00:00Z'"))
     policy = api.build_policy_services(memory)
     made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOB_SERVICES)
     fleets = made.state.fleets

@@ -37,6 +37,7 @@ PAGES = (
     f"/jobs/{WAITS}",
     "/pools/a100",
     "/teams",
+    "/cost",
     "/policy/history/1",
 )
 ROUTES = (
@@ -45,6 +46,7 @@ ROUTES = (
     f"/v1/jobs/{WAITS}/why",
     "/v1/applies/1",
     "/v1/budgets",
+    "/v1/reports/forecast",
     "/v1/teams",
 )
 AMOUNTS = re.compile(r"\b2,?5(33|00)\b")

@@ -47,6 +47,7 @@ PAGES: dict[str, Role | None] = {
     "GET /cost/focus.csv": Role.VIEWER,
     "GET /cost/months/{month}": Role.VIEWER,
     "GET /cost/months/{month}/statements.csv": Role.VIEWER,
+    "GET /cost/months/{month}/statements.html": Role.VIEWER,
     "GET /policy": Role.VIEWER,
     "GET /policy/revisions": Role.VIEWER,
     "GET /policy/revisions/{number}": Role.VIEWER,

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from fairway.api.auth import allow, caller_of
 from fairway.api.load import RequestKind
-from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name, Responses, problems
+from fairway.api.routes.fleet import PROBLEMS, VIEWER, LabelFilters, Name, Responses, problems
 from fairway.cost.calendar import WINDOW_WORDS
 from fairway.model.access import Role
 from fairway.model.charge import Label
@@ -17,6 +17,7 @@ from fairway.model.names import NAME_PATTERN
 from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
+from fairway.wire.fleet import MAX_PER_PAGE, GivenMoment
 
 MAX_POINTS_BYTES: Final = 4 * 1024 * 1024
 OPERATOR = allow(Role.OPERATOR)
@@ -45,7 +46,9 @@ WindowText = Annotated[
         examples=["30d"],
     ),
 ]
-By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are grouped by")]
+By = Annotated[
+    list[wire.GroupedBy], Query(min_length=1, max_length=8, description="what rows are grouped by")
+]
 Places = Annotated[list[Label], Query(min_length=1, max_length=8, description="pool, cluster, slice, day")]
 Most = Annotated[
     int, Query(ge=1, le=wire.MAX_ROWS, description="most rows; what is beyond is summed up in one")
@@ -56,6 +59,7 @@ MonthText = Annotated[
     Path(max_length=200, description="a month, this-month or last-month", examples=["2026-10"]),
 ]
 PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
+BeforeMoment = Annotated[GivenMoment | None, Query(description="only prices before this time")]
 
 
 def _cost_request(
@@ -64,9 +68,11 @@ def _cost_request(
     team: Name = None,
     user: Name = None,
     pool: Name = None,
+    project: Name = None,
+    label: LabelFilters = [],  # noqa: B006
     most: Most = 1000,
 ) -> CostRequest:
-    return CostRequest(window, tuple(by), team, user, pool, most)
+    return CostRequest(window, tuple(by), team, user, pool, project, tuple(label), most)
 
 
 CostParams = Annotated[CostRequest, Depends(_cost_request)]
@@ -110,6 +116,23 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
             caller_of(request), CostRequest(window, (Label.POOL,), pool=pool, max_rows=1)
         )
 
+    @app.get("/v1/reports/commitments", dependencies=REPORT, responses=_REPORT, tags=["cost"])
+    async def report_commitments(
+        request: Request, window: WindowText = "30d", pool: Name = None
+    ) -> wire.CommitmentReport:
+        """Report coverage, utilisation, break-even and savings of each commitment in force in the window."""
+        return await costs.commitments(caller_of(request), CostRequest(window, (Label.POOL,), pool=pool))
+
+    @app.get("/v1/reports/forecast", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def report_forecast(
+        request: Request, by: Annotated[Label, Query(description="team, project")] = Label.TEAM
+    ) -> budget_wire.Forecasts:
+        """Report what each team, with those inside it, or project will have spent when the month ends.
+
+        Projects span teams: only callers who see all costs get them.
+        """
+        return await costs.forecasts(caller_of(request), by)
+
 
 def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
     """Add the routes of monthly statements and of the FOCUS export."""
@@ -118,6 +141,13 @@ def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
     async def show_statements(request: Request, month: MonthText, team: Name = None) -> wire.Statements:
         """Return the charges of a month by team. A closed month is returned as it was closed."""
         return await costs.statements(caller_of(request), month, team)
+
+    @app.get("/v1/statements/{month}/document", dependencies=REPORT, responses=_REPORT, tags=["cost"])
+    async def show_statement_document(
+        request: Request, month: MonthText, team: Name = None
+    ) -> wire.StatementDocument:
+        """Return the statements of a month as one HTML file that explains each amount."""
+        return await costs.document(caller_of(request), month, team)
 
     @app.post("/v1/statements/{month}/close", dependencies=OPERATOR, responses=_CLOSE, tags=["cost"])
     async def close_month(request: Request, month: Month) -> wire.Statements:
@@ -155,6 +185,26 @@ def add_price_routes(app: FastAPI, costs: CostQueries) -> None:
     ) -> wire.StoredPricePoints:
         """Add to a pool's price series. A point of a moment that has one takes its place."""
         return await costs.keep_price_points(caller_of(request), pool, points)
+
+    @app.get("/v1/pools/{pool}/price-points", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def list_price_points(
+        pool: PoolPath,
+        until: BeforeMoment = None,
+        history: Annotated[bool, Query(description="also prices that were replaced or withdrawn")] = False,
+        limit: Annotated[int, Query(ge=1, le=MAX_PER_PAGE)] = 100,
+    ) -> wire.PricePoints:
+        """List a pool's price series, newest first, with who stored each price and when."""
+        return await costs.price_points(pool, until=until, history=history, limit=limit)
+
+    @app.delete("/v1/pools/{pool}/price-points", dependencies=OPERATOR, responses=_REPORT, tags=["cost"])
+    async def withdraw_price_points(
+        request: Request,
+        pool: PoolPath,
+        start: Annotated[GivenMoment, Query(description="the time of the first price to withdraw")],
+        until: BeforeMoment = None,
+    ) -> wire.WithdrawnPricePoints:
+        """Withdraw prices. They no longer apply, also to the past; the history keeps them."""
+        return await costs.withdraw_price_points(caller_of(request), pool, start, until)
 
     @app.get("/v1/budgets", dependencies=VIEWER, responses=PROBLEMS, tags=["cost"])
     async def list_budgets(request: Request) -> budget_wire.Budgets:

@@ -21,6 +21,7 @@ from fairway.api.problems import not_ready
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
+from fairway.model.labels import MAX_LABELS
 from fairway.model.names import NAME_PATTERN
 from fairway.model.observation import Health
 from fairway.services import fleet_queries, loops, tokens
@@ -38,6 +39,10 @@ Limit = Annotated[int, Query(ge=1, le=wire.MAX_PER_PAGE, description="most items
 Cursor = Annotated[str | None, Query(description="next_cursor of the page before")]
 # PostgreSQL cannot store NUL in text, so no name contains it.
 Name = Annotated[str | None, Query(max_length=253, pattern=r"^[^\x00]*$")]
+LabelFilters = Annotated[
+    list[Annotated[str, Query(max_length=200)]],
+    Query(max_length=MAX_LABELS, description="only jobs with this label: KEY=VALUE; repeat it for several"),
+]
 TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 Responses = dict[int | str, dict[str, Any]]

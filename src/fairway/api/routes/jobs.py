@@ -14,7 +14,16 @@ from pydantic import AwareDatetime
 from fairway.api.auth import allow, caller_of
 from fairway.api.cursors import decode_number
 from fairway.api.load import RequestKind
-from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_page, problems
+from fairway.api.routes.fleet import (
+    PROBLEMS,
+    VIEWER,
+    Cursor,
+    LabelFilters,
+    Limit,
+    Name,
+    first_page,
+    problems,
+)
 from fairway.ledger import Ledger
 from fairway.ledger.jobs.store import SEARCHED
 from fairway.ledger.records.jobs import DesiredState, JobFilter
@@ -25,6 +34,7 @@ from fairway.services import jobs as job_services
 from fairway.services.fleets import Fleets
 from fairway.services.job_references import find_job, find_jobs
 from fairway.services.jobs import JobServices
+from fairway.services.labels import of_labels
 from fairway.services.rights import Person, person_of
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
@@ -120,6 +130,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
             Query(max_length=253, description="a kind of workload on Kubernetes; empty: jobs alone"),
         ] = None,
         service: Annotated[bool | None, Query(description="only, or without, services")] = None,
+        project: Name = None,
+        label: LabelFilters = [],  # noqa: B006
         since: Annotated[AwareDatetime | None, Query(description="submitted then or later")] = None,
         until: Annotated[AwareDatetime | None, Query(description="submitted before")] = None,
         window: Annotated[
@@ -152,6 +164,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
             native=native,
             kind=kind,
             service=service,
+            project=project or None,
+            labels=of_labels(label),
             submitted_after=since,
             submitted_before=until,
         )

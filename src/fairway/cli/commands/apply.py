@@ -19,6 +19,7 @@ from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_tex
 from fairway.cli.shared.plan_file import read_plan
 from fairway.client.client import Client
 from fairway.model.errors import PermanentError
+from fairway.views.plans import objections_of
 from fairway.views.removals import confirmation_names, removals_headline
 from fairway.wire import policy as wire
 
@@ -36,7 +37,7 @@ Ctrl-C stops following the apply, not the apply itself. Follow it with `fairway 
 
 
 def removal_options(function: Function) -> Function:
-    """Add `--force` and `--remove`, with which a plan's removals are confirmed."""
+    """Add the options that confirm removals and overrule objections to a plan."""
     force = click.option(
         "--force",
         is_flag=True,
@@ -49,7 +50,10 @@ def removal_options(function: Function) -> Function:
         metavar="NAME",
         help="Confirm the removal of this object (repeatable).",
     )
-    return force(remove(function))
+    reprice_past = click.option(
+        "--reprice-past", is_flag=True, help="Apply although charges of closed months change."
+    )
+    return force(reprice_past(remove(function)))
 
 
 @click.command(epilog=_EXAMPLES)
@@ -67,6 +71,7 @@ def apply(
     cluster: str | None,
     yes: bool,
     force: bool,
+    reprice_past: bool,
     confirmed: tuple[str, ...],
     context: str | None,
     url: str | None,
@@ -93,6 +98,7 @@ def apply(
             yes=yes,
             reviewed=plan is not None,
             force=force,
+            reprice_past=reprice_past,
             confirmed=confirmed,
         )
 
@@ -107,6 +113,7 @@ def apply_planned(
     yes: bool,
     reviewed: bool = False,
     force: bool = False,
+    reprice_past: bool = False,
     confirmed: Sequence[str] = (),
 ) -> None:
     """Ask for what must be confirmed, apply a plan that was shown, and follow it.
@@ -115,7 +122,8 @@ def apply_planned(
     """
     chosen = _chosen(planned, cluster)
     _check_partial(planned.removals)
-    check_objections(chosen, force=force)
+    named = planned.model_copy(update={"clusters": chosen})
+    check_objections(named, force=force, reprice_past=reprice_past)
     if not _has_changes(planned, chosen):
         click.echo("nothing to apply", err=True)
         return
@@ -129,7 +137,12 @@ def apply_planned(
         _confirm()
     fingerprints = {c.cluster: c.fingerprint for c in chosen}
     pending = client.apply(
-        fleet.text, fleet.source, fingerprints, force=force, confirmed=[*confirmed, *names]
+        fleet.text,
+        fleet.source,
+        fingerprints,
+        force=force,
+        confirmed=[*confirmed, *names],
+        reprice_past=reprice_past,
     )
     follow(client, pending, output)
 
@@ -172,14 +185,18 @@ class ObjectionsRaised(PermanentError):
     """Raised if a plan has objections that refuse it; `details` lists all but the first."""
 
     def __init__(self, objections: list[tuple[str, wire.Objection]]) -> None:
-        (cluster, first), *more = objections
-        super().__init__(first.code, f"not applied: {first.message} (on {cluster})", first.hint)
-        self.details = [f"{o.message} (on {where})" for where, o in more]
+        (where, first), *more = objections
+        super().__init__(first.code, f"not applied: {first.message}{where}", first.hint)
+        self.details = [f"{o.message}{on}" for on, o in more]
 
 
-def check_objections(chosen: list[wire.ClusterPlan], *, force: bool) -> None:
+def check_objections(plan: wire.Plan, *, force: bool, reprice_past: bool = False) -> None:
     """Raise the objections that the server would refuse the apply for, before sending it."""
-    objections = [(c.cluster, o) for c in chosen for o in c.objections if not (force and o.forceable)]
+    objections = [
+        found
+        for found in objections_of(plan)
+        if not found[1].overruled(force=force, reprice_past=reprice_past)
+    ]
     if objections:
         raise ObjectionsRaised(objections)
 

@@ -481,6 +481,14 @@ Examples:
     help="Only jobs in this state (repeatable). `open` is every unfinished state, `ended` every other.",
 )
 @click.option("--pool", metavar="NAME", help="Only jobs in this pool.", shell_complete=completion.pools)
+@click.option("--project", metavar="NAME", help="Only jobs of this project.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only jobs with this label, of those in the fleet file's `cost.labels` (repeatable).",
+)
 @click.option(
     "--node", metavar="NAME", help="Only jobs that are running on this node.", shell_complete=completion.nodes
 )
@@ -535,7 +543,7 @@ def jobs(
     if named["window"] and (since is not None or before is not None):
         raise click.UsageError("give --window or --since and --before, not both")
     filtered = mine or bool(states) or since is not None or before is not None
-    filtered = filtered or any(value is not None for value in named.values())
+    filtered = filtered or any(value not in (None, ()) for value in named.values())
 
     def fetch(client: Reader) -> Listing:
         from fairway.cli.output.jobs import jobs_view, with_unfollowed

@@ -55,7 +55,7 @@ def leave(
         show_lines(
             leave_lines(planned, text_width(), wide=wide), err=output not in (Format.TABLE, Format.WIDE)
         )
-        check_objections([planned], force=False)
+        check_objections(plan, force=False)
         click.echo(err=True)
         if not yes:
             _confirm(cluster)

@@ -14,7 +14,7 @@ from fairway.cli.output.plan import plan_lines
 from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_text
 from fairway.cli.shared.plan_file import write_plan
 from fairway.model.errors import PermanentError
-from fairway.views.plans import suggested_name
+from fairway.views.plans import objections_of, suggested_name
 from fairway.views.removals import confirmation_names
 from fairway.wire import policy as wire
 
@@ -99,13 +99,15 @@ def _show_next_step(plan: wire.Plan, fleet: FleetText, file: str, out: Path | No
     plan_file = write_plan(out, plan, fleet) if out else None
     if not plan.changes and not plan.diff:
         return
-    objections = [o for c in plan.clusters for o in c.objections]
-    if not all(o.forceable for o in objections) or any(r.refused for r in plan.removals):
+    options = {o.option for _, o in objections_of(plan)}
+    if "" in options or any(r.refused for r in plan.removals):
         return
-    against = bool(objections or confirmation_names(plan.removals))
-    force, how = (" --force", "If you want all of these changes:") if against else ("", "Apply it with:")
+    if confirmation_names(plan.removals):
+        options.add("--force")
+    force = "".join(f" {option}" for option in sorted(options))
+    how = "If you want all of these changes:" if options else "Apply it with:"
     if plan_file is not None:
-        prompt = how if against else "Apply exactly this with:"
+        prompt = how if options else "Apply exactly this with:"
         click.echo(in_context(f"\n{prompt}  fairway apply {plan_file}{force}"), err=True)
     elif file == "-":
         click.echo(f"\nSave the plan to apply exactly this:  --out {suggested_name(plan)}", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -16,10 +16,11 @@ from fairway.cli import completion
 from fairway.cli.connect import connect, server_options, spinner
 from fairway.cli.group import Group
 from fairway.cli.output.format import Format, Listing, count, output_option, show
-from fairway.cli.output.report import prices_view
+from fairway.cli.output.report import price_points_view, prices_view
 from fairway.cli.parameter import ParsedParam
 from fairway.model.errors import PermanentError
 from fairway.wire import costs as wire
+from fairway.wire.fleet import MAX_PER_PAGE
 
 _MAX_POINTS: Final = 1_000_000
 _DAYS_A_YEAR: Final = Decimal("365.25")
@@ -149,11 +150,33 @@ def owned(
     click.echo(f"\nIn the fleet file:  price: {float(price.per_gpu_hour):.4f}", err=True)
 
 
+def _parse_period(text: str) -> tuple[datetime, datetime | None]:
+    """Parse the times of prices: one, `FROM..UNTIL` (before UNTIL), or `FROM..` for all from then on."""
+    first, dots, last = text.partition("..")
+    try:
+        start = _parse_time(first)
+        end = (_parse_time(last) if last else None) if dots else start + timedelta(seconds=1)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time such as 2026-10-01T03:17Z, FROM..UNTIL or FROM..") from None
+    if end is not None and end <= start:
+        raise ValueError(f"{text!r} ends before it begins")
+    return start, end
+
+
+def _parse_time(text: str) -> datetime:
+    at = datetime.fromisoformat(text.strip())
+    return at.replace(tzinfo=at.tzinfo or UTC)
+
+
 @price.command(
     epilog="""\b
 Examples:
   fairway price points cloud-l40s prices.csv
   aws ec2 describe-spot-price-history … | jq … | fairway price points cloud-l40s -
+  fairway price points cloud-l40s                     list what is stored, newest first
+  fairway price points cloud-l40s --history           also what was replaced or withdrawn
+  fairway price points cloud-l40s --withdraw 2026-10-01T03:17Z
+  fairway price points cloud-l40s --withdraw 2026-10-01..2026-10-02
 \b
 The file:
   at,per_gpu_hour
@@ -162,18 +185,61 @@ The file:
 """
 )
 @click.argument("pool", shell_complete=completion.pools)
-@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@click.argument("file", type=click.File(encoding="utf-8-sig"), required=False)
+@click.option(
+    "--withdraw",
+    "period",
+    type=ParsedParam("period", _parse_period),
+    metavar="FROM[..UNTIL]",
+    help="Withdraw the price of this time, those before UNTIL, or with FROM.. all from then on.",
+)
+@click.option(
+    "--allow-jumps", is_flag=True, help="Store prices that differ by more than half from the one before."
+)
+@click.option("--history", is_flag=True, help="List prices that were replaced or withdrawn, too.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_PER_PAGE),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="List at most N prices.",
+)
+@output_option
 @server_options
-def points(*, pool: str, file: TextIO, context: str | None, url: str | None) -> None:
-    """Import a series of spot prices for a pool from a CSV file.
+def points(
+    *,
+    pool: str,
+    file: TextIO | None,
+    period: tuple[datetime, datetime | None] | None,
+    allow_jumps: bool,
+    history: bool,
+    limit: int,
+    output: Format,
+    context: str | None,
+    url: str | None,
+) -> None:
+    """Import spot prices of a pool from a CSV file, list them, or withdraw them.
 
     Each price applies from its time until the next one, instead of the list price. A price with the same time
-    replaces the earlier one. Closed months do not change; the difference is corrected in the next month.
+    replaces the earlier one. Only pools with capacity: spot take prices. Closed months do not change; the
+    difference is corrected in the next month.
     """
-    found = list(_points(file))
-    with connect(context, url) as client, spinner(f"sending {count(len(found), 'price')}"):
-        new = client.keep_price_points(pool, found)
-    click.echo(f"{pool}: {count(len(found), 'price')} read, {new} new", err=True)
+    if file is not None and period is not None:
+        raise click.UsageError("give a file or --withdraw, not both")
+    if period is not None:
+        with connect(context, url) as client:
+            withdrawn = client.withdraw_price_points(pool, *period)
+        click.echo(f"{pool}: {count(withdrawn, 'price')} withdrawn", err=True)
+    elif file is not None:
+        found = list(_points(file))
+        with connect(context, url) as client, spinner(f"sending {count(len(found), 'price')}"):
+            new = client.keep_price_points(pool, found, allow_jumps=allow_jumps)
+        click.echo(f"{pool}: {count(len(found), 'price')} read, {new} new", err=True)
+    else:
+        with connect(context, url) as client:
+            listed = client.price_points(pool, history=history, limit=limit)
+        show(Listing([listed], price_points_view(listed, history=history)), output)
 
 
 def _points(file: TextIO) -> Iterator[wire.PricePoint]:
@@ -191,8 +257,7 @@ def _points(file: TextIO) -> Iterator[wire.PricePoint]:
 
 def _point(name: str, number: int, row: list[str]) -> wire.PricePoint:
     try:
-        at = datetime.fromisoformat(row[0].strip())
-        return wire.PricePoint(at=at.replace(tzinfo=at.tzinfo or UTC), per_gpu_hour=Decimal(row[1].strip()))
+        return wire.PricePoint(at=_parse_time(row[0]), per_gpu_hour=Decimal(row[1].strip()))
     except (ValueError, IndexError, InvalidOperation):
         raise _bad(f"{name}:{number}: {','.join(row)[:80]!r} is not a time and a price") from None
 

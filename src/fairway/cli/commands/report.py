@@ -16,6 +16,7 @@ from fairway.cli import completion
 from fairway.cli.commands.report_reconcile import reconcile
 from fairway.cli.connect import connect, server_options, spinner
 from fairway.cli.group import Group
+from fairway.cli.output.budgets import forecasts_view
 from fairway.cli.output.format import (
     Format,
     Function,
@@ -26,15 +27,24 @@ from fairway.cli.output.format import (
     show,
     table_lines,
 )
-from fairway.cli.output.report import cost_view, efficiency_view, statements_view, usage_view, waste_view
+from fairway.cli.output.report import (
+    commitments_view,
+    cost_view,
+    efficiency_view,
+    statements_view,
+    usage_view,
+    waste_view,
+)
 from fairway.cli.output.report_files import parquet_bytes, write_file
 from fairway.cli.parameter import ParsedParam
 from fairway.client.client import Client
 from fairway.client.requests import CostFilters
-from fairway.model.charge import Label
+from fairway.model.charge import JobLabel, Label, parse_dimension
 from fairway.views.cost_records import Record, Report, csv_text, report_records, statement_records
+from fairway.views.rounded import rounded_report
 from fairway.wire import costs as wire
 
+_MEASURED: Final = tuple(label for label in Label if label is not Label.OUTCOME)
 _PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
 
 
@@ -71,13 +81,21 @@ class ReportTarget:
 def labels_param(allowed: Sequence[Label]) -> ParsedParam[tuple[str, ...]]:
     """Return the type of comma-separated labels, e.g. `team,user`; duplicates are removed."""
 
+    def valid(label: str) -> bool:
+        found = parse_dimension(label)
+        return found in allowed or (Label.PROJECT in allowed and isinstance(found, JobLabel))
+
     def parse(text: str) -> tuple[str, ...]:
         labels = [x.strip() for x in text.split(",") if x.strip()]
-        if not labels or any(label not in allowed for label in labels):
-            raise ValueError(f"{text!r}: use any of {', '.join(allowed)}, separated by commas")
+        if not labels or not all(map(valid, labels)):
+            raise ValueError(f"{text!r}: use any of {_dimensions(allowed)}, separated by commas")
         return tuple(dict.fromkeys(labels))
 
     return ParsedParam("labels", parse)
+
+
+def _dimensions(allowed: Sequence[Label]) -> str:
+    return ", ".join([*allowed, *(["label:KEY"] if Label.PROJECT in allowed else [])])
 
 
 def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], Function]:
@@ -87,7 +105,7 @@ def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], F
         default=default,
         show_default=True,
         metavar="LABELS",
-        help=f"Group rows by (comma-separated): {', '.join(allowed)}.",
+        help=f"Group rows by (comma-separated): {_dimensions(allowed)}.",
     )
 
 
@@ -116,6 +134,14 @@ def _report_options(function: Function) -> Function:
 
 
 def _people_options(function: Function) -> Function:
+    function = click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Only jobs with this label, of those in the fleet file's `cost.labels` (repeatable).",
+    )(function)
+    function = click.option("--project", metavar="NAME", help="Only jobs of this project.")(function)
     function = click.option("--user", metavar="LOGIN", help="Only this user.")(function)
     return click.option(
         "--team", metavar="NAME", help="Only this team and its subteams.", shell_complete=completion.teams
@@ -148,12 +174,13 @@ Examples:
   fairway report usage --by team,slice                      GPU-hours by team and MIG profile
   fairway report waste --window last-week                   unused capacity, by reason
   fairway report efficiency --by user                       busy and idle GPU-hours by user
+  fairway report forecast                                   month-end costs of teams
   fairway report chargeback                                 last month's charges by team
   fairway report cost --team nlp --by user -o html --out nlp.html
 """,
 )
 def report() -> None:
-    """Report cost, usage, waste, efficiency and chargeback."""
+    """Report cost, usage, waste, efficiency, forecasts and chargeback."""
 
 
 @report.command(
@@ -161,7 +188,9 @@ def report() -> None:
 Examples:
   fairway report cost                                         by team, last 30 days
   fairway report cost --by team,pool --window 2026-10
+  fairway report cost --project llm --by label:experiment     of a project, by a label of its jobs
   fairway report cost --team nlp --by user,name --limit 20    the most expensive jobs of a team
+  fairway report cost --by outcome                            what failed or was preempted cost
   fairway report cost --by day -o csv --out days.csv
   fairway report cost --out october.html --window 2026-10     one file with charts, to mail
 """
@@ -227,7 +256,7 @@ Examples:
   fairway report efficiency --by pool -o wide                 also memory, power, energy and CO2
 """
 )
-@_by_option("team", list(Label))
+@_by_option("team", _MEASURED)
 @_people_options
 @_report_options
 def efficiency(**options: Any) -> None:
@@ -245,6 +274,7 @@ Examples:
   fairway report chargeback                                   last month, all teams
   fairway report chargeback --month 2026-10 --team nlp
   fairway report chargeback --month 2026-10 --out october.csv
+  fairway report chargeback --month 2026-10 --team nlp --out nlp.html    every amount explained
   fairway report chargeback --month 2026-10 --close           final; later changes go to November
 """
 )
@@ -286,12 +316,78 @@ def chargeback(
             _confirm(month, yes=yes)
         with spinner(f"calculating the charges of {month}"):
             found = client.close_month(month) if close else client.statements(month, team)
-    html = None
-    if target.shape is ReportFormat.HTML:
-        from fairway.cli.output.report_html import statements_page
-
-        html = statements_page(found)
+            html = None
+            if target.shape is ReportFormat.HTML:
+                html = client.statement_document(month, team).html
     _show(found, statements_view(found), statement_records(found), target, html)
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report commitments                                  last 30 days
+  fairway report commitments --window 2026-10 --pool cloud-h100
+"""
+)
+@click.option("--pool", metavar="NAME", help="Only this pool.", shell_complete=completion.pools)
+@click.option(
+    "--window",
+    default="30d",
+    show_default=True,
+    metavar="WINDOW",
+    help="Time window: 7d, 2026-10, 2026-10-01..2026-10-15, last-month, this-month, …",
+    shell_complete=completion.windows,
+)
+@_out_options([s.value for s in ReportFormat if s is not ReportFormat.HTML])
+@server_options
+def commitments(
+    *,
+    window: str,
+    pool: str | None,
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+) -> None:
+    """Report coverage, utilisation and break-even of each commitment.
+
+    A commitment costs less than list price from its break-even on: if a larger part of its GPU-hours is used
+    than it costs of the list price.
+    """
+    target = _target(output, out)
+    with connect(context, url) as client, spinner("calculating the use of commitments"):
+        found = client.report_commitments(window=window, pool=pool)
+    records = [row.model_dump(mode="json") for row in found.commitments]
+    table = commitments_view(found, wide=target.shape is ReportFormat.WIDE)
+    _show(found, table, records, target, None)
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report forecast                                     this month, by team
+  fairway report forecast --by project
+"""
+)
+@click.option(
+    "--by",
+    type=click.Choice([Label.TEAM.value, Label.PROJECT.value]),
+    default=Label.TEAM.value,
+    show_default=True,
+    help="Projects span teams: only roles that see all costs get them.",
+)
+@_out_options([s.value for s in ReportFormat if s not in {ReportFormat.WIDE, ReportFormat.HTML}])
+@server_options
+def forecast(*, by: str, output: str | None, out: Path | None, context: str | None, url: str | None) -> None:
+    """Forecast what each team, with those inside it, or project will have spent when the month ends.
+
+    The range contains the result in 80 % of cases. Forecasts are computed every five minutes.
+    """
+    target = _target(output, out)
+    with connect(context, url) as client:
+        found = client.forecasts(by)
+    records = [row.model_dump(exclude={"range"}, mode="json") for row in found.forecasts]
+    _show(found, forecasts_view(found), records, target, None)
 
 
 def _run(
@@ -316,7 +412,7 @@ def _run(
 
             with spinner("drawing charts"):
                 html = report_page(client, cast("CostFilters", filters), found)
-    table = view(found, wide=target.shape is ReportFormat.WIDE)
+    table = view(rounded_report(found), wide=target.shape is ReportFormat.WIDE)
     _show(found, table, report_records(found), target, html)
 
 

@@ -33,6 +33,7 @@ def rollback(
     revision: int,
     yes: bool,
     force: bool,
+    reprice_past: bool,
     confirmed: tuple[str, ...],
     context: str | None,
     url: str | None,
@@ -48,4 +49,14 @@ def rollback(
         planned = client.plan(fleet.text, fleet.source)
         show_plan(planned, output if output in (Format.TABLE, Format.WIDE) else None)
         check_complete(planned, None)
-        apply_planned(client, fleet, planned, None, output, yes=yes, force=force, confirmed=confirmed)
+        apply_planned(
+            client,
+            fleet,
+            planned,
+            None,
+            output,
+            yes=yes,
+            force=force,
+            reprice_past=reprice_past,
+            confirmed=confirmed,
+        )

@@ -54,6 +54,7 @@ _FLAGS: Final = (
     ("gpus", "GPUS", "GPUs per node: 8, H100:8, A100-80GB:8, 40GB..80GB, 1g.10gb:2."),
     ("name", "NAME", "Name of the job."),
     ("team", "NAME", "Team to charge.  [default: your default team]"),
+    ("project", "NAME", "Project that the cost is for."),
     ("priority", "NAME", "Priority.  [default: the fleet's default]"),
     ("pool", "NAME", "Pool to run in.  [default: Fairway chooses]"),
     ("nodes", "N", "Number of nodes, which start together.  [default: 1]"),
@@ -72,6 +73,7 @@ _LISTS: Final = (
     ("tolerates", "WORD", "Allow preemption or spot nodes (repeatable)."),
     ("after", "JOB[:WHEN]", "Start after this job: `ok` (default), `failed` or `ended` (repeatable)."),
     ("env", "NAME=VALUE", "Set an environment variable (repeatable). Not for secrets."),
+    ("label", "KEY=VALUE", "Add a label, which reports can group by (repeatable)."),
 )
 
 _EXAMPLES = """\b
@@ -218,7 +220,9 @@ def _flag_values(flags: Mapping[str, Any], command: Sequence[str] = ()) -> Mappi
     """Convert the flags to the keys of a job file. Raises UsageError with every fault."""
     values = {key: value for key, value in flags.items() if value is not None and value != ()}
     if "env" in values:
-        values["env"] = _parse_env(values["env"])
+        values["env"] = _parse_pairs("env", values["env"])
+    if "label" in values:
+        values["labels"] = _parse_pairs("label", values.pop("label"))
     if "workdir" in values:
         values["workdir"] = os.path.normpath(Path(values["workdir"]).absolute())
     if command:
@@ -244,17 +248,18 @@ def _job_ids(after: Sequence[str], options: SubmitOptions) -> tuple[str, ...]:
 
 def _flag_error(fault: Fault) -> str:
     flag = fault.path.replace("[", ".").split(".")[0]
+    flag = "label" if flag == "labels" else flag
     return f"--{flag}: {fault.message} ({fault.hint})"
 
 
-def _parse_env(pairs: Sequence[str]) -> dict[str, str]:
-    variables = {}
+def _parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.UsageError(f"--env {name} has no value; use {name}=VALUE")
-        variables[name] = value
-    return variables
+            raise click.UsageError(f"--{flag} {name} has no value; use {name}=VALUE")
+        found[name] = value
+    return found
 
 
 def _check_file(file: str, overrides: MappingNode) -> JobReport:

@@ -12,14 +12,22 @@ from fairway.wire import budgets as wire
 def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
     """Return a table with one row for each budget; holds and their remedies are notes below it."""
     columns = [
-        Column("TEAM", fit=Fit.MIDDLE),
+        Column("BUDGET", fit=Fit.MIDDLE),
         Column("PERIOD"),
-        *Column.numbers("AMOUNT", "SPENT", "%", "PER DAY"),
+        *Column.numbers("AMOUNT", "SPENT", "%"),
         Column("FORECAST"),
+        Column("RANGE", hide_if_empty=True),
         Column("HOLD", hide_if_empty=True),
     ]
     if wide:
-        columns += [Column("RUNS OUT"), Column("AT LIMIT"), Column("RUNNING"), Column("WARN AT", right=True)]
+        columns += [
+            *Column.numbers("PER DAY"),
+            Column("RUNS OUT"),
+            Column("AT LIMIT"),
+            Column("RUNNING"),
+            Column("WARN AT", right=True),
+            Column("COUNTS"),
+        ]
         columns += [Column("LAST", fit=Fit.END)]
     return TableView(
         columns,
@@ -31,24 +39,45 @@ def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
     )
 
 
+def forecasts_view(found: wire.Forecasts) -> TableView:
+    """Return a table with one row for each payer."""
+    checked = max((f.checked_at for f in found.forecasts), default=None)
+    return TableView(
+        [
+            Column(found.by.upper(), fit=Fit.MIDDLE),
+            *Column.numbers(f"SPENT {found.currency}", "EXPECTED"),
+            Column("RANGE"),
+        ],
+        [
+            [f.name, _money(f.spent), _money(f.expected.quantize(Decimal(1))), f.range]
+            for f in found.forecasts
+        ],
+        notes=[] if checked is None else [f"computed {checked:%Y-%m-%d %H:%M} UTC"],
+        empty="no forecasts yet: they follow from the first usage, and are computed every five minutes",
+        hint="fairway report cost",
+    )
+
+
 def _row(b: wire.Budget, *, wide: bool) -> list[str]:
     row = [
-        b.team,
+        b.name,
         period_name(b),
         f"{_money(b.amount)} {b.currency}",
         UNKNOWN if b.spent is None else _money(b.spent),
         UNKNOWN if b.part is None else f"{b.part:.0f}",
-        UNKNOWN if b.per_day is None else _money(b.per_day),
         b.forecast or UNKNOWN,
+        b.range,
         b.hold or "",
     ]
     if wide:
         last = b.events[0] if b.events else None
         row += [
+            UNKNOWN if b.per_day is None else _money(b.per_day),
             f"not this {b.every}" if b.runs_out is None else b.runs_out.isoformat(),
             b.at_limit,
             b.running,
             f"{(b.warn_at * 100).normalize():f}%",
+            b.scope,
             f"{last.at:%Y-%m-%d %H:%M} {last.text}" if last else UNKNOWN,
         ]
     return row

@@ -19,6 +19,7 @@ from fairway.views.plans import (
     engine_text,
     headline,
     is_new,
+    objections_of,
     objects_text,
 )
 from fairway.views.removals import confirmation_names, removal_lines, taken_lines
@@ -47,7 +48,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Screen
         _clusters(plan.clusters, wide=wide or _is_small_drift(plan)),
         _advice(plan.clusters, width, wide=wide),
         [*_affected_lines(plan.clusters), *_notices(plan, width, wide=wide)],
-        _objections(plan.clusters, width),
+        _objections(plan, width),
     ]
     lines: list[ScreenLine] = []
     for block in blocks:
@@ -240,11 +241,10 @@ def _notices(plan: wire.Plan, width: int | None, *, wide: bool) -> list[ScreenLi
     return lines
 
 
-def _objections(clusters: Sequence[wire.ClusterPlan], width: int | None) -> list[ScreenLine]:
+def _objections(plan: wire.Plan, width: int | None) -> list[ScreenLine]:
     lines = []
-    for c in clusters:
-        for o in c.objections:
-            word = "needs --force" if o.forceable else "refused"
-            lines += folded(f"  {word}: {o.message} (on {c.cluster})", width, "red")
-            lines += folded(f"    hint: {o.hint}", width)
+    for where, o in objections_of(plan):
+        word = f"needs {o.option}" if o.option else "refused"
+        lines += folded(f"  {word}: {o.message}{where}", width, "red")
+        lines += folded(f"    hint: {o.hint}", width)
     return lines

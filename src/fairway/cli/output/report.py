@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final, TypeVar
 
 from fairway.cli.output.format import Column, Fit, TableView
-from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Dimension, Label
 from fairway.model.gpu_use import HeldKind
 from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
@@ -84,6 +84,38 @@ def usage_view(report: wire.UsageReport, *, wide: bool) -> TableView:
         empty=f"no usage {during(report.window)}",
         hint=_NOTHING_YET,
         notes=document_notes(report),
+    )
+
+
+def commitments_view(report: wire.CommitmentReport, *, wide: bool) -> TableView:
+    """Return a table with one row for each commitment; `wide` adds what its GPU-hours became."""
+    columns = [
+        Column("COMMITMENT", fit=Fit.MIDDLE),
+        Column("GPUS", right=True),
+        Column("UNTIL"),
+        *Column.numbers("PRICE", "LIST", "COVERAGE", "UTILISED", "BREAK-EVEN", f"SAVED {report.currency}"),
+        *(Column.numbers("USED H", "IDLE H", "ABSENT H", "UNCOVERED H") if wide else []),
+    ]
+    rows = []
+    for row in report.commitments:
+        shares = (row.coverage, row.utilisation, row.break_even)
+        cells = [
+            row.id,
+            str(row.gpus),
+            row.until.isoformat(),
+            f"{row.price:f}",
+            f"{row.list_price:f}",
+            *("-" if share is None else f"{share:.0f} %" for share in shares),
+            figure(row.saved),
+        ]
+        hours = (row.used_hours, row.idle_hours, row.absent_hours, row.uncovered_hours)
+        rows.append([*cells, *(figure(each) for each in hours if wide)])
+    return TableView(
+        columns,
+        rows,
+        empty=f"no commitment was in force {during(report.window)}",
+        hint="commitments are in the fleet file, under the prices of a pool",
+        alarming=frozenset(i for i, row in enumerate(report.commitments) if row.saved < 0),
     )
 
 
@@ -244,6 +276,38 @@ def statements_view(found: wire.Statements) -> TableView:
     )
 
 
+def price_points_view(found: wire.PricePoints, *, history: bool) -> TableView:
+    """Return a table with one row for each spot price, newest first."""
+    columns = [
+        Column("AT"),
+        Column(f"{found.currency}/GPU-HOUR", right=True),
+        *Column.names("STORED", "BY"),
+        Column("STATE", hide_if_empty=True),
+    ]
+    rows = [
+        [
+            f"{p.at:%Y-%m-%d %H:%M:%SZ}",
+            "" if p.per_gpu_hour is None else figure(p.per_gpu_hour),
+            f"{p.stored_at:%Y-%m-%d %H:%MZ}",
+            p.by,
+            _point_state(p) if history else "",
+        ]
+        for p in found.points
+    ]
+    return TableView(
+        columns,
+        rows,
+        empty=f"no spot prices are stored for {found.pool}",
+        hint=f"import some:  fairway price points {found.pool} FILE",
+    )
+
+
+def _point_state(point: wire.PricePointReport) -> str:
+    if point.per_gpu_hour is None:
+        return "withdrawal"
+    return "in force" if point.in_force else "replaced"
+
+
 def prices_view(found: wire.Prices) -> TableView:
     """Return a table with one row for each pool; slices with a price of their own follow it."""
     columns = [
@@ -325,13 +389,13 @@ def percent(part: Decimal, total: Decimal) -> str:
     return f"{part / total * 100:.1f}" if total else "-"
 
 
-def _named_rows(rows: Sequence[Row], total: Row, by: Sequence[Label]) -> list[tuple[list[str], Row]]:
+def _named_rows(rows: Sequence[Row], total: Row, by: Sequence[Dimension]) -> list[tuple[list[str], Row]]:
     """Return the rows with their names, the total last."""
     named = [(row_names(row, by), row) for row in rows]
     return [*named, ([_TOTAL, *[""] * (len(by) - 1)], total)] if named else []
 
 
-def _label_column(label: Label) -> Column:
+def _label_column(label: Dimension) -> Column:
     return Column(label.value.upper(), fit=Fit.KEEP if label is Label.DAY else Fit.MIDDLE)
 
 

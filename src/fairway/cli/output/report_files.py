@@ -46,4 +46,4 @@ def _type(name: str, value: Value) -> Any:
         return pl.String
     if isinstance(value, int):
         return pl.Int64
-    return pl.Decimal(None, 2 if name.endswith(("hours", "kwh")) else 3)
+    return pl.Decimal(None, 6)

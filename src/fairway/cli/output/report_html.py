@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -16,21 +16,19 @@ from fairway.cli.output.report import (
     efficiency_view,
     figure,
     percent,
-    statement_state,
-    statements_view,
     usage_view,
     waste_view,
 )
 from fairway.cli.output.svg import NARROW, WIDE, Bar, SvgPlot, SvgSeries, bars_plot, columns_plot
 from fairway.client.client import Client
 from fairway.client.requests import CostFilters
-from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Dimension, Label
 from fairway.model.gpu_use import HeldKind
 from fairway.views.colours import OTHERS, PALETTE, colour_class, palette_css
 from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
+from fairway.views.rounded import AnyReport, rounded_report
 from fairway.wire import costs as wire
 
-AnyReport: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport | wire.EfficiencyReport
 _BARS: Final = 15
 _WASTED: Final = tuple(k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT)
 _TEMPLATE: Final = Environment(
@@ -166,31 +164,6 @@ def efficiency_page(report: wire.EfficiencyReport, daily: DailyValues) -> str:
     return _page(f"GPU efficiency of {_subject(report)}", report, figures, sections)
 
 
-def statements_page(found: wire.Statements) -> str:
-    """Render the statements of a month, one section for each team; printed, each begins a page."""
-    figures = [(f"total, {found.currency}", figure(found.total)), ("teams", str(len(found.statements)))]
-    bars = [
-        Bar(s.team or "(unallocated)", [max(Decimal(0), s.total)], f"{figure(s.total)} {found.currency}")
-        for s in sorted(found.statements, key=lambda s: -s.total)[:_BARS]
-    ]
-    sections = [*_bars("By team", bars, ["charged"], found.currency)]
-    for statement in found.statements:
-        single = found.model_copy(update={"statements": [statement], "total": statement.total})
-        view = statements_view(single)
-        view = replace(view, columns=view.columns[1:], rows=[row[1:] for row in view.rows[:-2]])
-        marked = {i: "correction" for i, x in enumerate(statement.lines) if x.used_in != found.month}
-        name = statement.team or "Unallocated"
-        sections.append(_table(name, view, marked, "team"))
-    return _TEMPLATE.render(
-        title=f"Statements of {found.month}",
-        fleet=found.fleet,
-        subtitle=f"{found.month}, {found.timezone}",
-        figures=figures,
-        sections=sections,
-        notes=[*found.notes, *statement_state(found)],
-    )
-
-
 def _page(
     title: str, report: wire.Document, figures: Sequence[tuple[str, str]], sections: Sequence[ReportSection]
 ) -> str:
@@ -245,7 +218,7 @@ def _table(title: str, view: TableView, marked: Mapping[int, str], css: str = ""
     return ReportSection(title, css, view=table, marked={**marked, len(rows) - 1: "total"})
 
 
-def _name(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label]) -> str:
+def _name(row: AnyRow | wire.EfficiencyRow, by: Sequence[Dimension]) -> str:
     return " · ".join(filter(None, row_names(row, by)))
 
 
@@ -284,7 +257,9 @@ def daily_values(report: AnyReport, teams: Mapping[str, int] | None = None) -> D
     return DailyValues(sorted(days), by_name, unit, colours)
 
 
-def _parts(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label], day_col: int) -> list[tuple[str, Decimal]]:
+def _parts(
+    row: AnyRow | wire.EfficiencyRow, by: Sequence[Dimension], day_col: int
+) -> list[tuple[str, Decimal]]:
     if isinstance(row, wire.EfficiencyRow):
         return [(HELD_WORDS[kind], hours) for kind, hours in row.hours.items() if hours]
     if isinstance(row, wire.WasteRow):
@@ -303,14 +278,15 @@ def report_page(client: Client, filters: CostFilters, report: AnyReport) -> str:
     teams = None
     if first is Label.TEAM:
         teams = {team.name: team.colour for team in client.teams() if team.colour is not None}
+    report = rounded_report(report)
     match report:
         case wire.CostReport():
-            return cost_page(report, daily_values(client.report_cost(**by_day), teams))
+            return cost_page(report, daily_values(rounded_report(client.report_cost(**by_day)), teams))
         case wire.UsageReport():
-            return usage_page(report, daily_values(client.report_usage(**by_day), teams))
+            return usage_page(report, daily_values(rounded_report(client.report_usage(**by_day)), teams))
         case wire.WasteReport():
             by_day["by"] = ["day"]
-            return waste_page(report, daily_values(client.report_waste(**by_day)))
+            return waste_page(report, daily_values(rounded_report(client.report_waste(**by_day))))
         case wire.EfficiencyReport():
             by_day["by"] = ["day"]
-            return efficiency_page(report, daily_values(client.report_efficiency(**by_day)))
+            return efficiency_page(report, daily_values(rounded_report(client.report_efficiency(**by_day))))

@@ -109,7 +109,7 @@ class ApplyToCluster:
 
         Its pools differ: this loop's engine would look for them in the wrong place.
         """
-        if work.revision is None or fleet is None or fleet.pools_of(self._cluster.name) == self._pools:
+        if work.revision is None or fleet is None or fleet.engine_parts(self._cluster.name)[1] == self._pools:
             return False
         return work.revision.id == await self._ledger.revisions.newest_id()
 

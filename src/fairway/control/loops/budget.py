@@ -17,42 +17,74 @@ from typing import Final, Protocol
 import structlog
 
 from fairway.control.metrics import BudgetMetrics
-from fairway.cost.budget_text import money_text, period_text
-from fairway.cost.budgets import budget_status, burn_window, per_day, period, period_start, with_holds
+from fairway.cost.budget_text import EFFECTS, money_text, period_text, state_text
+from fairway.cost.budgets import budget_outlook, budget_status, period, period_start, with_holds
 from fairway.cost.calendar import Calendar, calendar_of
+from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.engines.port import Governs
 from fairway.ledger import Lease, Ledger, StoredBudgetStatus
 from fairway.ledger.records.jobs import DesiredState, JobFilter
 from fairway.model.budget import Budget, BudgetLevel, Every, Hold, Running
 from fairway.model.charge import Span
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Fleet, NamedBudget
 from fairway.model.job import JobId, JobState
 from fairway.model.names import ClusterName, TeamName
-from fairway.model.team import Team, TeamTree
+from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
+from fairway.model.team import TeamTree
 from fairway.policy.objects import Change, FoundPolicy, Translation
 from fairway.policy.plan import build_plan
 from fairway.policy.team_holds import hold_changes
 from fairway.services.engine_cache import LazyEngine
-from fairway.services.fleets import Clock, Fleets, LastApplied, has_budgets, holds_of
+from fairway.services.fleets import (
+    Clock,
+    Fleets,
+    LastApplied,
+    budget_named,
+    budget_period,
+    has_budgets,
+    holds_of,
+)
 from fairway.services.plans import write_plan
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 BY: Final = "budget"
 """The user shown in a job's timeline when a spent budget ended the job."""
-BURN_SECONDS: Final = 60.0
-"""How often the rate of spending is computed: it changes slowly and costs a second sum."""
 PAGE: Final = 2000
+_FORECAST_STEP: Final = Decimal("0.01")
 _AMOUNT_STEP: Final = Decimal("0.000001")
 
 
 class ReadsCharges(Protocol):
-    """Provides the charges of teams; implemented by `Costs`."""
+    """Provides what teams spent; implemented by `TeamSpending`."""
+
+    async def by_budget(
+        self, fleet: Fleet, budgets: Sequence[NamedBudget], period: Span, now: int | None = None
+    ) -> Mapping[str, Fraction]:
+        """Return what each budget that is no team's own counts in a period up to now."""
+        ...
 
     async def by_team(
         self, fleet: Fleet, period: Span, now: int | None = None
     ) -> Mapping[TeamName, Fraction]:
-        """Return the charges of each team itself in a period up to now, running work included."""
+        """Return what each team, with those then inside it, spent in a period up to now."""
+        ...
+
+
+class ModelsSpending(Protocol):
+    """Provides models of what teams spend; implemented by `SpendingHistory`."""
+
+    async def team_models(self, fleet: Fleet, now: int) -> Mapping[TeamName, SpendingModel]:
+        """Return a model of each team that spent anything, with the teams inside it."""
+        ...
+
+    async def budget_models(self, fleet: Fleet, now: int) -> Mapping[str, SpendingModel]:
+        """Return a model of what each budget counts that is no team's own."""
+        ...
+
+    def clear(self) -> None:
+        """Forget what was read."""
         ...
 
 
@@ -64,6 +96,7 @@ class TrackBudgets:
         ledger: Ledger,
         fleets: Fleets,
         costs: ReadsCharges,
+        spending: ModelsSpending,
         metrics: BudgetMetrics,
         *,
         clock: Clock = time.time,
@@ -72,8 +105,8 @@ class TrackBudgets:
         self._metrics = metrics
         self._fleets = fleets
         self._costs = costs
+        self._spending = spending
         self._clock = clock
-        self._rates: dict[Every, tuple[float, Mapping[TeamName, Fraction]]] = {}
 
     async def __call__(self, lease: Lease) -> None:
         """Compute the sums from the ledger, then write briefly."""
@@ -85,9 +118,12 @@ class TrackBudgets:
             return
         now = int(self._clock())
         statuses = [s async for s in self._statuses(fleet, now)]
-        events = [e for s in statuses for e in events_of(fleet, previous.get(s.team), s)]
+        events = [e for s in statuses for e in events_of(fleet, previous.get(s.team), s, now)]
         async with self._ledger.writing(lease) as tx:
             await tx.budgets.write(statuses, events)
+            await tx.notices.add(
+                [budget_notice(fleet, s, text) for s in statuses for t, text in events if t == s.team]
+            )
         calendar = calendar_of(fleet)
         days = {s.team: calendar.day_start(s.runs_out) for s in statuses if s.runs_out is not None}
         self._metrics.counted(statuses, days)
@@ -96,8 +132,8 @@ class TrackBudgets:
         await self._cancel_running(fleet, statuses, now)
 
     async def close(self) -> None:
-        """Clear the cached rates and metrics at the end of a tenure."""
-        self._rates.clear()
+        """Clear the cached spending and the metrics at the end of a tenure."""
+        self._spending.clear()
         self._metrics.forget()
 
     async def _fleet(self) -> Fleet | None:
@@ -110,8 +146,9 @@ class TrackBudgets:
         return None if number is None else await self._fleets.read(number)
 
     async def _statuses(self, fleet: Fleet, now: int) -> AsyncIterator[StoredBudgetStatus]:
-        calendar, tree = calendar_of(fleet), TeamTree(fleet.teams)
+        calendar = calendar_of(fleet)
         spent: dict[Every, Mapping[TeamName, Fraction]] = {}
+        models = await self._spending.team_models(fleet, now) if has_budgets(fleet) else {}
         for team in fleet.teams:
             budget = team.budget
             if budget is None:
@@ -120,21 +157,19 @@ class TrackBudgets:
             if every not in spent:
                 span = period(every, calendar.day_of(now), calendar)
                 spent[every] = await self._costs.by_team(fleet, span, now)
-            rates = await self._per_day(fleet, every, calendar, now)
-            yield stored_status(
-                team, budget, _subtree(tree, team, spent[every]), _subtree(tree, team, rates), now, calendar
-            )
-
-    async def _per_day(
-        self, fleet: Fleet, every: Every, calendar: Calendar, now: int
-    ) -> Mapping[TeamName, Fraction]:
-        computed_at, rates = self._rates.get(every, (0.0, {}))
-        if now - computed_at >= BURN_SECONDS:
-            window = burn_window(every, now, calendar)
-            sums = await self._costs.by_team(fleet, window, now)
-            rates = {team: per_day(amount, window, now) for team, amount in sums.items()}
-            self._rates[every] = (now, rates)
-        return rates
+            model = models.get(team.name)
+            amount = spent[every].get(team.name, Fraction(0))
+            yield stored_status(team.name, budget, amount, model, now, calendar)
+        named_models = await self._spending.budget_models(fleet, now) if fleet.budgets else {}
+        for every in Every:
+            counting = [named for named in fleet.budgets if named.budget.every is every]
+            if not counting:
+                continue
+            span = period(every, calendar.day_of(now), calendar)
+            amounts = await self._costs.by_budget(fleet, counting, span, now)
+            for named in counting:
+                name, model = TeamName(named.name), named_models.get(named.name)
+                yield stored_status(name, named.budget, amounts[named.name], model, now, calendar)
 
     async def _cancel_running(self, fleet: Fleet, statuses: Sequence[StoredBudgetStatus], now: int) -> None:
         tree = TeamTree(fleet.teams)
@@ -163,26 +198,35 @@ class TrackBudgets:
             before = rows[-1].id
 
 
-def _subtree(tree: TeamTree, team: Team, amounts: Mapping[TeamName, Fraction]) -> Fraction:
-    return sum((amounts.get(t.name, Fraction(0)) for t in tree.subtree(team)), Fraction(0))
-
-
 def stored_status(
-    team: Team, budget: Budget, spent: Fraction, daily: Fraction, now: int, calendar: Calendar
+    name: TeamName, budget: Budget, spent: Fraction, model: SpendingModel | None, now: int, calendar: Calendar
 ) -> StoredBudgetStatus:
-    """Compute the state of a team's budget. Spending is rounded down: nobody is held because of rounding."""
+    """Compute the state of a budget; without a model it is expected to spend nothing.
+
+    Spending is rounded down: nobody is held because of rounding.
+    """
+    today = calendar.day_of(now)
+    model = model or SpendingModel(DailySpending(today, ()))
     rounded_spent = _floor(spent)
-    status = budget_status(budget, Fraction(rounded_spent), daily, now, calendar)
+    status = budget_status(budget, Fraction(rounded_spent), model, now, calendar)
+    forecast = status.forecast
     return StoredBudgetStatus(
-        team=team.name,
-        period=period_start(budget.every, calendar.day_of(now)),
+        team=name,
+        period=period_start(budget.every, today),
         amount=budget.amount,
         spent=rounded_spent,
-        per_day=_floor(daily),
+        per_day=_estimate(model.per_day),
         runs_out=status.runs_out,
         level=status.level,
         hold=status.hold,
+        expected=None if forecast is None else _estimate(forecast.expected),
+        low=None if forecast is None else _estimate(forecast.low),
+        high=None if forecast is None else _estimate(forecast.high),
     )
+
+
+def _estimate(amount: float) -> Decimal:
+    return Decimal(amount).quantize(_FORECAST_STEP)
 
 
 def _floor(amount: Fraction) -> Decimal:
@@ -192,33 +236,51 @@ def _floor(amount: Fraction) -> Decimal:
         return exact.quantize(_AMOUNT_STEP, ROUND_FLOOR)
 
 
-_EFFECTS: Final = {
-    None: "jobs continue, because at_limit is warn",
-    Hold.LOW_ONLY: "on hold: only preemptible jobs start",
-    Hold.STOP: "on hold: no jobs start",
-}
-
-
 def events_of(
-    fleet: Fleet, previous: StoredBudgetStatus | None, now: StoredBudgetStatus
+    fleet: Fleet, previous: StoredBudgetStatus | None, now: StoredBudgetStatus, at: int
 ) -> Iterator[tuple[TeamName, str]]:
     """Generate the events of a budget: warned, spent, lifted."""
     same = previous is not None and previous.period == now.period
     before = previous.level if previous is not None and same else BudgetLevel.OK
     held = previous.hold if previous is not None else None
-    budget = TeamTree(fleet.teams)[now.team].budget
+    budget = budget_named(fleet, now.team)
     if budget is None or (before is now.level and held is now.hold):
         return
     spent = money_text(now.spent, like=now.amount)
     amount = money_text(now.amount, like=now.amount)
     text = f"{period_text(now.period, budget.every)}: {spent} of {amount} {fleet.currency} spent"
     if now.level is BudgetLevel.SPENT:
-        yield now.team, f"{text}; {_EFFECTS[now.hold]}"
+        yield now.team, f"{text}; {'' if now.hold is None else 'on hold: '}{EFFECTS[now.hold]}"
     elif held is not None:
         why = "a new period began" if not same else "the budget was raised"
         yield now.team, f"{text}; hold lifted: {why}"
     elif now.level is BudgetLevel.WARNED:
-        yield now.team, f"{text}, passing the {(100 * budget.warn_at).normalize():f} % warning"
+        outlook = budget_outlook(now.level, now.runs_out)
+        _, until = budget_period(fleet, budget, at)
+        state = state_text(outlook, now.hold, now.runs_out, until, budget.every, budget.warn_at)
+        yield now.team, f"{text}, passing the {(100 * budget.warn_at).normalize():f} % warning; {state}"
+
+
+_SUBJECTS: Final = {
+    BudgetLevel.OK: "the hold on {} is lifted",
+    BudgetLevel.WARNED: "{} approaches its budget",
+    BudgetLevel.SPENT: "the budget of {} is spent",
+}
+
+
+def budget_notice(fleet: Fleet, now: StoredBudgetStatus, event: str) -> Notice:
+    """Build the notice of a budget's event: to its team, and to the operators if jobs are on hold.
+
+    That of a budget which is no team's own goes to the operators, and to the team that it counts.
+
+    The key is that of the state it reached: a sum that is corrected up and down is reported once.
+    """
+    key = f"budget/{now.team}/{now.period}/{now.amount}/{now.level}/{now.hold or 'none'}"
+    text = f"{now.team}: {event}\n  fairway get budgets"
+    subject = _SUBJECTS[now.level].format(now.team)
+    named = next((n for n in fleet.budgets if n.name == now.team), None)
+    team, operators = (now.team, now.hold is not None) if named is None else (named.team, True)
+    return Notice(NoticeKind.BUDGET, key, subject, text, team, operators=operators)
 
 
 @dataclass(frozen=True, slots=True)

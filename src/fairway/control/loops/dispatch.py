@@ -18,9 +18,11 @@ from typing import Final
 
 import structlog
 
+from fairway.control.job_ends import JobEndAudiences
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import Refused, Runs, SubmitResult
 from fairway.ledger import Lease, LeaseLost, Ledger
+from fairway.ledger.jobs.ends import NOBODY
 from fairway.ledger.records.jobs import DesiredState, PendingAction, PendingSubmit
 from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.fleet import Fleet
@@ -82,6 +84,7 @@ class DispatchJobs:
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
+        self._audiences = JobEndAudiences(ledger, clock)
         self._ledger_time = _NEVER
         self._batch = limits.batch
         self._unrecorded: list[SubmitResult] = []
@@ -112,8 +115,9 @@ class DispatchJobs:
             raise
         await self._change_jobs(lease)
         if self._clock() >= self._settled + self._limits.settle_seconds:
+            audience = await self._audiences.get(fleet)
             async with self._ledger.writing(lease) as tx:
-                await tx.dispatch.cancel_unsatisfiable()
+                await tx.job_ends.notify(await tx.dispatch.cancel_unsatisfiable(), audience)
             self._settled = self._clock()
 
     async def close(self) -> None:
@@ -211,11 +215,14 @@ class DispatchJobs:
             for s in results
             if s.engine_id is None
         ]
+        fleet = await self._applied.fleet() if refused else None
+        audience = NOBODY if fleet is None else await self._audiences.get(fleet)
         async with self._ledger.writing(lease) as tx:
             if accepted:
                 await tx.dispatch.record_sent(accepted)
             if refused:
-                await tx.dispatch.record_refused(refused)
+                ended = await tx.dispatch.record_refused(refused)
+                await tx.job_ends.notify(ended, audience)
         del self._unrecorded[: len(results)]
         self._metrics.sent(self._cluster, len(accepted))
         self._metrics.refused(self._cluster, len(refused))

@@ -20,6 +20,7 @@ from fairway.model.gpu_health import EventClass, HealthAction, event_words
 from fairway.model.job import JobId, format_job_id
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
 from fairway.policy.health import CordonDecision, decide_cordons
 from fairway.services.engine_cache import LazyEngine
 from fairway.services.fleets import LastApplied
@@ -136,7 +137,8 @@ def event_notices(told: Sequence[GpuEvent], owners: Mapping[JobId, JobOwner]) ->
         first = told[0]
         text = f"{len(told)} GPU events at once on cluster {first.cluster}.\n\nSee  fairway get gpu-events"
         key = f"gpu-events/{first.cluster}/{first.at.isoformat()}"
-        return [Notice(key, f"{len(told)} GPU events on {first.cluster}", text, operators=True)]
+        subject = f"{len(told)} GPU events on {first.cluster}"
+        return [Notice(NoticeKind.HEALTH, key, subject, text, operators=True)]
     notices = []
     for event in told:
         owner = None if event.job is None else owners.get(event.job)
@@ -148,7 +150,8 @@ def event_notices(told: Sequence[GpuEvent], owners: Mapping[JobId, JobOwner]) ->
         lines.append(f"See  fairway get gpu-events --cluster {event.cluster} --node {event.node}")
         key = f"gpu-event/{event.cluster}/{event.node}/{event.gpu}/{event.code}/{event.at.isoformat()}"
         team, user, job = (None, None, None) if owner is None else (owner.team, owner.user, event.job)
-        notices.append(Notice(key, subject, "\n".join(lines), team, user, job, operators=True))
+        body = "\n".join(lines)
+        notices.append(Notice(NoticeKind.HEALTH, key, subject, body, team, user, job, operators=True))
     return notices
 
 
@@ -156,6 +159,7 @@ def cordon_notices(cluster: str, decided: Sequence[CordonDecision], now: float) 
     """Return notices to operators of nodes that are closed, and of a limit that keeps others open."""
     notices = [
         Notice(
+            NoticeKind.HEALTH,
             f"cordon/{cluster}/{one.node}/{int(now)}",
             f"node {one.node} is closed to new jobs",
             f"{one.reason}: rule {one.rule} closes node {one.node} of cluster {cluster} to new jobs; running "
@@ -176,5 +180,6 @@ def cordon_notices(cluster: str, decided: Sequence[CordonDecision], now: float) 
             f"broken GPUs: {names}.\n\nRepair nodes, or raise max_share in the fleet file."
         )
         key = f"cordon-limit/{cluster}/{pool}/{int(now) // 3600}"
-        notices.append(Notice(key, f"broken nodes of pool {pool} stay open", text, operators=True))
+        subject = f"broken nodes of pool {pool} stay open"
+        notices.append(Notice(NoticeKind.HEALTH, key, subject, text, operators=True))
     return notices

@@ -23,6 +23,7 @@ from fairway.model.idle import DONE_WORDS, IdleAction, IdleOutcome
 from fairway.model.job import OPEN_JOBS, EngineId, Tolerates, format_job_id
 from fairway.model.names import ClusterName
 from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.team import TeamTree
 from fairway.model.text import count, duration_text, span
 from fairway.policy.idle import MAX_AGE_SECONDS, NextStep, RuleSet, next_step
@@ -237,6 +238,7 @@ def warning(number: int, one: IdleCandidate, step: NextStep, fleet: Fleet) -> No
     )
     longest = duration_text(min(4 * 3600, fleet.idle.longest_keep_seconds))
     return Notice(
+        NoticeKind.IDLE,
         key=f"idle:{number}",
         subject=f"Job {word} ({one.job.name}) holds {count(one.job.devices, 'idle GPU')}",
         text=f"{word} of {one.job.user or 'unknown'} on {one.cluster}: {step.evidence} "
@@ -251,6 +253,7 @@ def warning(number: int, one: IdleCandidate, step: NextStep, fleet: Fleet) -> No
 def _report(step: StoredStep, one: IdleCandidate) -> Notice:
     word = format_job_id(step.job)
     return Notice(
+        NoticeKind.IDLE,
         key=f"idle:{step.id}",
         subject=f"Job {word} ({one.job.name}) was {DONE_WORDS[step.action]}: its GPUs were idle",
         text=f"{word} of {one.job.user or 'unknown'} on {one.cluster}: {step.evidence} "

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from fairway.control.metrics import UsageMetrics
+from fairway.control.money_checks import MoneyChecks
 from fairway.cost.calendar import Calendar, calendar_of
 from fairway.cost.rates import gpus_behind
 from fairway.explain.reasons import WAITS_FOR_CAPACITY
@@ -61,6 +62,7 @@ class MeterCluster:
         self._batch_size = batch
         self._hours_limit = MAX_HOURS
         self._queue_sampled: int | None = None
+        self._checks = MoneyChecks(cluster, ledger, metrics)
 
     async def __call__(self, lease: Lease) -> None:
         """Bring usage and capacity up to date; does nothing before the first fleet."""
@@ -69,9 +71,12 @@ class MeterCluster:
             return
         calendar = calendar_of(fleet)
         now = int(self._clock())
-        await self._meter(lease, calendar, now)
+        metered_to = await self._meter(lease, calendar, now)
         await self._write_capacity(lease, fleet, calendar, now)
         await self._sample_queue(lease, fleet, calendar, now)
+        await self._checks.feeds(lease, fleet, now)
+        if metered_to is not None:
+            await self._checks.usage(lease, fleet, calendar, metered_to)
 
     async def close(self) -> None:
         """Reset the batch sizes and remove the metrics at the end of a tenure."""
@@ -79,8 +84,10 @@ class MeterCluster:
         self._batch_size = self._batch
         self._hours_limit = MAX_HOURS
         self._metrics.forget_capacity(self._cluster)
+        self._checks.forget()
 
-    async def _meter(self, lease: Lease, calendar: Calendar, now: int) -> None:
+    async def _meter(self, lease: Lease, calendar: Calendar, now: int) -> int | None:
+        """Meter what changed and what runs. Returns up to which full hour, or None if some is left."""
         upto = calendar.hour_start(now - GRACE_SECONDS)
         mark = await self._ledger.metering.mark(self._cluster)
         if mark is None:  # no job is known to run yet: this only records the start
@@ -88,10 +95,10 @@ class MeterCluster:
             mark = upto
         # Changed jobs first: an hour must not be added to a job that ended before it.
         if not await self._meter_changed(lease, calendar, mark, now):
-            return
+            return None
         for _ in range(MAX_BATCHES):
             if mark >= upto:
-                return
+                return mark
             later = calendar.hour_start(mark + self._hours_limit * _HOUR)
             until = min(upto, max(later, calendar.next_hour(mark)))
             try:
@@ -101,6 +108,7 @@ class MeterCluster:
                     raise
                 # After a long downtime, with very many running jobs.
                 self._hours_limit = max(1, self._hours_limit // 8)
+        return None
 
     async def _meter_changed(self, lease: Lease, calendar: Calendar, mark: int, now: int) -> bool:
         """Meter changed jobs. Returns whether all of them are done."""

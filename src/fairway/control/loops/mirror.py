@@ -10,9 +10,11 @@ from typing import Final, Protocol
 import structlog
 
 from fairway.control.condition_record import ConditionRecord
+from fairway.control.job_ends import JobEndAudiences
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import MirrorBatch, Mirrors, Runs, Unreachable
 from fairway.ledger import Lease, Ledger
+from fairway.ledger.jobs.ends import NOBODY
 from fairway.model.condition import ConditionType, error_condition
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Fleet
@@ -27,6 +29,8 @@ CHUNK: Final = 2000
 """Jobs written in one transaction."""
 LOOKUP_SIZE: Final = 500
 """Jobs looked up in one request."""
+SENT_SECONDS: Final = 15.0
+"""How long a job that was sent may take to appear in the engine's queue."""
 LOST_SECONDS: Final = 30.0
 """How long a job may be missing from the engine's queue and records before it counts as lost."""
 
@@ -63,21 +67,33 @@ class MirrorJobs:
         """All jobs that the engine listed, until missing ones were looked up."""
         self._missing: dict[EngineId, float] = {}
         """Jobs that are open in the ledger and unknown to the engine, and since when."""
+        self._unlisted: tuple[set[EngineId], float] | None = None
+        """Jobs sent just before the engine listed all, but not these, and when to look them up."""
+        self._followed = False
+        """Whether a batch was stored since the start."""
         self._duplicates: set[EngineId] = set()
         self._deferred: dict[EngineId, SeenJob] = {}
         """Reports that the ledger could not decide on yet. A new engine reports such jobs again."""
         self._failures = 0
         self._condition = ConditionRecord(ledger, ConditionType.JOBS_NOT_FOLLOWED)
+        self._audiences = JobEndAudiences(ledger, clock)
+        self._audience = NOBODY
+        """Who gets notices of ended jobs; usually nobody."""
 
     async def __call__(self, lease: Lease) -> None:
         """Read one batch of changes, or take the one left by a failed round, and write it."""
         fleet = await self._applied.fleet()
         if fleet is None:
             return
+        self._audience = await self._audiences.get(fleet)
         if self._unstored is None:
             self._unstored = await self._read_or_record(lease, fleet)
         batch, read_at = self._unstored
-        listed = frozenset(job.engine_id for job in batch.jobs) if batch.snapshot else None
+        listed = None
+        if batch.snapshot or not self._followed:
+            # A virtual cluster outlives its mirror: the first batch may have changes only, while the jobs
+            # that the previous mirror missed are still missing.
+            listed = frozenset(job.engine_id for job in batch.jobs)
         complete = not self._missing
         if listed is not None:
             # Before the mark moves: what is missing was last seen when the mirror was last complete.
@@ -85,12 +101,16 @@ class MirrorJobs:
         await self._store(lease, batch.jobs, batch.mark, complete=complete)
         if listed is not None:
             self._listed = listed
+        elif self._unlisted is not None:
+            self._unlisted[0].difference_update(job.engine_id for job in batch.jobs)
         self._unstored = None
+        self._followed = True
         await self._store(lease, tuple(self._deferred.values()))
         self._metrics.mirrored(self._cluster, read_at, len(batch.jobs))
         if self._listed is not None:
             await self._find_missing(lease, fleet, self._listed)
             self._listed = None
+        await self._find_unlisted(lease, fleet)
         await self._record_lost(lease, fleet)
         await self._cancel_duplicates()
 
@@ -99,6 +119,8 @@ class MirrorJobs:
         self._unstored = self._listed = None
         self._deferred.clear()
         self._missing.clear()
+        self._unlisted = None
+        self._followed = False
         self._duplicates.clear()
         self._failures = 0
         self._condition.forget()
@@ -162,6 +184,7 @@ class MirrorJobs:
             chunk = jobs[start : start + CHUNK]
             async with self._ledger.writing(lease) as tx:
                 stored = await tx.mirror.write_jobs(chunk, mark if last else None, complete=complete)
+                await tx.job_ends.notify(stored.ended, self._audience)
             self._duplicates.update(stored.doubles)
             if self._deferred or stored.deferred:
                 reports = {job.engine_id: job for job in chunk}
@@ -175,7 +198,23 @@ class MirrorJobs:
         now = self._clock()
         gone = open_ids.difference(listed)
         self._missing = {id_: self._missing.get(id_, now) for id_ in gone}
+        sent = await self._ledger.dispatch.open_engine_ids(self._cluster, sent_before_seconds=0)
+        self._unlisted = set(sent.difference(listed, open_ids)), now + SENT_SECONDS
         await self._look_up(lease, fleet, sorted(gone))
+
+    async def _find_unlisted(self, lease: Lease, fleet: Fleet) -> None:
+        """Look up jobs that were too young to be missed from a list and that were not reported since."""
+        now = self._clock()
+        if self._unlisted is None or now < self._unlisted[1]:
+            return
+        unlisted, _ = self._unlisted
+        due = unlisted & await self._ledger.dispatch.open_engine_ids(self._cluster)
+        young = await self._ledger.dispatch.open_engine_ids(self._cluster, sent_before_seconds=0)
+        unlisted = (unlisted & young) - due
+        self._unlisted = (unlisted, now + SENT_SECONDS) if unlisted else None
+        for id_ in due:
+            self._missing.setdefault(id_, now)
+        await self._look_up(lease, fleet, sorted(due))
 
     async def _record_lost(self, lease: Lease, fleet: Fleet) -> None:
         """Record jobs as lost that were still unknown when looked up again after `lost_seconds`."""
@@ -189,7 +228,7 @@ class MirrorJobs:
         if lost:
             log.warning("jobs lost by the engine", cluster=self._cluster, jobs=len(lost), first=lost[0])
             async with self._ledger.writing(lease) as tx:
-                await tx.mirror.mark_lost(lost)
+                await tx.job_ends.notify(await tx.mirror.mark_lost(lost), self._audience)
         for id_ in due:
             self._missing.pop(id_, None)
 

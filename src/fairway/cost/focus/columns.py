@@ -69,7 +69,17 @@ _OF_1_3: Final = (
     "AllocatedResourceName",
     "AllocatedTags",
 )
-_OUR_OWN: Final = ("x_Cluster", "x_Kind", "x_Pool", "x_Priority", "x_Slice", "x_UsedIn", "x_User")
+_OUR_OWN: Final = (
+    "x_Cluster",
+    "x_Kind",
+    "x_Pool",
+    "x_Priority",
+    "x_Project",
+    "x_Slice",
+    "x_TeamPath",
+    "x_UsedIn",
+    "x_User",
+)
 
 COLUMNS: Final[tuple[str, ...]] = (*_OF_1_2, *_OF_1_3, *_OUR_OWN)
 """All columns, in file order."""

@@ -1,25 +1,27 @@
-"""Convert charges to rows of FOCUS, whose amounts sum to the cents of the report.
+"""Convert charges to rows of FOCUS, whose amounts sum to the cents of the statement.
 
-There are two passes over the same charges, a day at a time, so that a year's rows are never in memory at
-once: `Totals` first, then `rows`. `export` does both for charges that are already in memory.
-
-Rounding: the grand total is rounded to cents, then apportioned to cents by month, team, kind, cluster and
-supply, as in a month's statement, and within each of those groups by row to millionths. So the file of a
-month sums to its statement line by line. Within a group, rounding errors are carried from row to row, and
-the difference made by rounding the group is spread by size: each row is within a millionth of that amount.
+One pass, a day at a time, so that a year's rows are never in memory at once. Each row has its exact amount
+rounded to millionths. At the end, each line of the statement whose rows do not sum to its cents has one more
+row with the difference: rounding, or what a closed month billed otherwise than its charges come to today.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
+from fairway.cost.calendar import Calendar
+from fairway.cost.corrections import PATH_SEPARATOR, Line, round_lines
+from fairway.cost.fleet_history import TeamPath, always
 from fairway.cost.focus.columns import COLUMNS, PLACE
 from fairway.cost.focus.rows import (
+    AMOUNT_DIGITS,
     COST_DIGITS,
     HOUR,
     PRICE_DIGITS,
@@ -27,31 +29,57 @@ from fairway.cost.focus.rows import (
     RowTemplate,
     RowTemplates,
     decimal_text,
+    divided,
     moment,
+    scaled,
     statement_id,
 )
-from fairway.cost.focus.totals import (
-    COST_PLACES,
-    FINE_DIGITS,
-    Carry,
-    DayCharges,
-    ExportContext,
-    Group,
-    Totals,
-    divided,
-    fine_of,
-    label_index,
-)
-from fairway.model.charge import Charge, ChargeKind, Label
+from fairway.model.charge import Charge, ChargeKind, Dimension, JobLabel, Label, Span
+from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, PoolName, TeamName
+from fairway.model.price import Commitment, cent
 from fairway.model.team import Supply
 
-__all__ = ["COLUMNS", "Correction", "DayCharges", "ExportContext", "Row", "Totals", "export", "rows"]
+__all__ = ["COLUMNS", "Billed", "Correction", "DayCharges", "ExportContext", "Row", "rows"]
 
 Row = tuple[str, ...]
 """One string per column, as in CSV; an empty string is null."""
 
+Billed = Mapping[tuple[str, ChargeKind, ClusterName, Supply | None, TeamPath], Decimal]
+"""The amounts of a closed month by team, kind, cluster and supply; no team is empty."""
+
+NO_TEAM: Final = "(no team)"
+"""The sub-account of jobs without a team; what nobody pays has none."""
 _RATIO: Final = 12
+_FINE_DIGITS: Final = 20
+_MILLIONTHS: Final = 10**AMOUNT_DIGITS
+
+
+@dataclass(frozen=True, slots=True)
+class ExportContext:
+    """The newest fleet, the calendar, the labels and the payers of an export."""
+
+    fleet: Fleet
+    calendar: Calendar
+    labels: tuple[Dimension, ...] = (Label.TEAM, Label.USER, Label.PRIORITY)
+    """The labels of the charges, in order; the first is TEAM."""
+    teams: frozenset[str] | None = None
+    """The teams whose rows are exported, with those inside them then; None: all, and what nobody pays."""
+
+    def includes(self, path: Sequence[str]) -> bool:
+        """Return whether the rows of a team with this path are exported."""
+        return self.teams is None or not self.teams.isdisjoint(path)
+
+
+@dataclass(frozen=True, slots=True)
+class DayCharges:
+    """All itemised charges of one day, or of the part of it in which one fleet was in force."""
+
+    span: Span
+    fleet: Fleet
+    charges: Sequence[Charge]
+    paths: Mapping[str, TeamPath] | None = None
+    """The path of each team; None: as the fleet has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +97,80 @@ class Correction:
     amount: Decimal
 
 
-def rows(totals: Totals, days: Iterable[DayCharges], corrections: Iterable[Correction] = ()) -> Iterator[Row]:
-    """Yield the rows (second pass): one per day, supply, charge kind and set of labels, then corrections."""
-    context, carriers = totals.context, totals.carriers()
-    templates = RowTemplates(context.fleet, context.calendar)
-    for day in days:
-        yield from _Day(context, templates, day).rows(carriers)
-    for correction in corrections:
-        yield _correction_row(context, templates, correction)
-
-
-def export(
-    context: ExportContext, days: Sequence[DayCharges], corrections: Iterable[Correction] = ()
+def rows(
+    context: ExportContext,
+    days: Iterable[DayCharges],
+    corrections: Iterable[Correction] = (),
+    billed: Billed | None = None,
 ) -> Iterator[Row]:
-    """Run both passes over charges in memory and yield the rows."""
-    totals = Totals(context)
+    """Yield a row per day, supply, commitment, charge kind and set of labels, then the differences.
+
+    `billed` are the amounts of the one month of `days` if it is closed; an open one, or another window, is
+    rounded as its statement or report is.
+    """
+    sums: dict[Line, _LineSum] = {}
+    templates: dict[int, tuple[Fleet, RowTemplates]] = {}
     for day in days:
-        totals.add(day)
-    return rows(totals, days, corrections)
+        found = templates.get(id(day.fleet))
+        if found is None:
+            builder = RowTemplates(context.fleet, day.fleet, context.calendar)
+            found = templates[id(day.fleet)] = day.fleet, builder
+        yield from _Day(context, found[1], day, sums).rows()
+    newest = RowTemplates(context.fleet, context.fleet, context.calendar)
+    for difference in _differences(context, sums, billed):
+        yield _correction_row(context, newest, difference)
+    for correction in corrections:
+        yield _correction_row(context, newest, correction)
+
+
+@dataclass(slots=True)
+class _LineSum:
+    """The sum of a line: as written, and exact by denominator. There are few; adding integers is fast."""
+
+    exact: dict[int, int] = field(default_factory=dict)
+    millionths: int = 0
+
+    def add(self, amount: Fraction) -> int:
+        """Add an amount. Returns its millionths."""
+        number, of = amount.numerator, amount.denominator
+        self.exact[of] = self.exact.get(of, 0) + number
+        written = divided(number * _MILLIONTHS, of)
+        self.millionths += written
+        return written
+
+
+def _differences(
+    context: ExportContext, sums: Mapping[Line, _LineSum], billed: Billed | None
+) -> Iterator[Correction]:
+    """Yield what each line must have beyond its rows, without corrections of other months."""
+    written: dict[_LineKey, Decimal] = {}
+    wanted: dict[_LineKey, Decimal] = {}
+    for line, found in sums.items():
+        _add(written, line, Decimal(found.millionths).scaleb(-AMOUNT_DIGITS))
+    if billed is None:
+        exact = {
+            line: sum((Fraction(n, d) for d, n in found.exact.items()), Fraction(0))
+            for line, found in sums.items()
+        }
+        for line, amount in round_lines(exact, cent(context.fleet.currency)).items():
+            _add(wanted, line, amount)
+    elif sums:
+        month = next(iter(sums)).month
+        wanted = {(month, *key): amount for key, amount in billed.items()}
+    for key in sorted({*written, *wanted}, key=str):
+        month, team, kind, cluster, supply, inside = key
+        amount = wanted.get(key, Decimal(0)) - written.get(key, Decimal(0))
+        if amount and month is not None and context.includes((*inside, team)):
+            payer = TeamName(team) if team else None
+            yield Correction(kind, cluster, supply, payer, month, month, amount)
+
+
+_LineKey = tuple[date | None, str, ChargeKind, ClusterName, Supply | None, TeamPath]
+
+
+def _add(sums: dict[_LineKey, Decimal], line: Line, amount: Decimal) -> None:
+    key = (line.month, *line.key)
+    sums[key] = sums.get(key, Decimal(0)) + amount
 
 
 @dataclass(slots=True)
@@ -98,96 +182,114 @@ class _Origin:
 
 @dataclass(slots=True)
 class _Part:
-    """Charges of one kind and supply on one day."""
+    """Charges of one kind, supply and commitment on one day."""
 
     template: RowTemplate
     gpus: _Origin | None
     """For a slice, the cost of the GPUs of its pool, which it is a share of; None otherwise."""
     shared: _Origin = field(default_factory=_Origin)
     """The sum of the part's charges that are shared out to labels."""
-    carries: dict[str, Carry] = field(default_factory=dict)
-    """Carry by team."""
-
-    def origin(self, charge: Charge) -> _Origin | None:
-        """Return the sum that the charge is a share of. Returns None if it is not a share."""
-        is_share = charge.kind is not ChargeKind.USAGE and charge.labels is not None
-        return self.shared if is_share else self.gpus
+    lines: dict[tuple[str, bool], _LineSum] = field(default_factory=dict)
+    """By team, and whether it is charged to anybody."""
 
 
 class _Day:
-    """The rows of one day, computed in the integers of `totals`: exact fractions with many rates are long."""
+    """The rows of one day. Sums of which rows are shares are integers: fractions with many rates are long."""
 
-    def __init__(self, context: ExportContext, templates: RowTemplates, day: DayCharges) -> None:
+    def __init__(
+        self, context: ExportContext, templates: RowTemplates, day: DayCharges, sums: dict[Line, _LineSum]
+    ) -> None:
         self._context = context
         self._templates = templates
         self._day = day
-        self._month = day.day.replace(day=1)
-        self._parts: dict[tuple[ChargeKind, ClusterName, Supply | None], _Part] = {}
+        self._sums = sums
+        self._month = context.calendar.day_of(day.span.start).replace(day=1)
+        self._parts: dict[tuple[ChargeKind, ClusterName, Supply | None, Commitment | None], _Part] = {}
         self._gpus: dict[PoolName, _Origin] = {}
         self._tags: dict[tuple[str, ...], str] = {}
-        self._team = label_index(context, Label.TEAM)
-        self._user = label_index(context, Label.USER)
-        self._priority = label_index(context, Label.PRIORITY)
-        self._kind = label_index(context, Label.KIND)
-        self._service = label_index(context, Label.SERVICE)
+        self._paths = always(day.fleet, day.span).paths if day.paths is None else day.paths
+        places = {label: i for i, label in enumerate(context.labels)}
+        self._user, self._priority = places.get(Label.USER), places.get(Label.PRIORITY)
+        self._kind, self._service = places.get(Label.KIND), places.get(Label.SERVICE)
+        self._project = places.get(Label.PROJECT)
 
-    def rows(self, carriers: dict[Group, Carry]) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
         charges = []
         for charge in self._day.charges:
-            part, fine = self._part(charge), fine_of(charge.amount)
-            charges.append((charge, part, fine))
-            origin = part.origin(charge)
-            if origin is not None:
-                origin.fine += fine
-        for charge, part, fine in charges:
-            team = charge.labels[self._team] if charge.labels and self._team is not None else ""
-            carry = part.carries.get(team)
-            if carry is None:
-                group = (self._month, team, charge.kind, charge.cluster, charge.supply)
-                # A group without a carry appeared between the passes: round its rows on their own.
-                carry = part.carries[team] = carriers.setdefault(group, Carry(0, 0))
-            yield self._row(charge, part, fine, carry.next(fine))
+            part = self._part(charge)
+            is_share = charge.kind is not ChargeKind.USAGE and charge.labels is not None
+            fine = 0
+            if is_share or part.gpus is not None:
+                fine = scaled(charge.amount, _FINE_DIGITS)
+                if is_share:
+                    part.shared.fine += fine
+                if part.gpus is not None:
+                    part.gpus.fine += fine
+            charges.append((charge, part, part.shared if is_share else part.gpus, fine))
+        for charge, part, origin, fine in charges:
+            carried = charge.labels is not None
+            team = charge.labels[0] if charge.labels else ""
+            found = part.lines.get((team, carried))
+            if found is None:
+                inside = self._path(team)[:-1]
+                line = Line(team, carried, charge.kind, charge.cluster, charge.supply, self._month, inside)
+                found = part.lines[team, carried] = self._sums.setdefault(line, _LineSum())
+            millionths = found.add(charge.amount)
+            if self._context.teams is None or (carried and self._context.includes(self._path(team))):
+                yield self._row(charge, part.template, millionths, origin, fine)
 
     def _part(self, charge: Charge) -> _Part:
-        key = (charge.kind, charge.cluster, charge.supply)
+        supply = charge.supply
+        key = (charge.kind, charge.cluster, supply, charge.commitment)
         found = self._parts.get(key)
         if found is None:
-            supply = charge.supply
             gpus = self._gpus.setdefault(supply.pool, _Origin()) if supply and supply.slice else None
-            found = self._parts[key] = _Part(self._templates.template(*key, self._day.day), gpus)
+            template = self._templates.template(
+                charge.kind, charge.cluster, supply, self._day.span, charge.commitment
+            )
+            found = self._parts[key] = _Part(template, gpus)
         return found
 
-    def _row(self, charge: Charge, part: _Part, fine: int, millionths: int) -> Row:
-        cells = list(part.template.cells)
-        cells[_BILLED] = cells[_EFFECTIVE] = cells[_PRICING_EFFECTIVE] = decimal_text(millionths, COST_PLACES)
-        _quantities(cells, part.template, charge, fine)
+    def _row(
+        self, charge: Charge, template: RowTemplate, millionths: int, origin: _Origin | None, fine: int
+    ) -> Row:
+        cells = list(template.cells)
+        amount = decimal_text(millionths, AMOUNT_DIGITS)
+        cells[_BILLED] = cells[_EFFECTIVE] = cells[_PRICING_EFFECTIVE] = amount
+        _quantities(cells, template, charge)
         self._carrier(cells, charge)
-        origin = part.origin(charge)
         if origin is not None:
-            _allocation(cells, part.template, charge, fine, origin.fine)
+            _allocation(cells, template, charge, fine, origin.fine)
         return tuple(cells)
 
     def _carrier(self, cells: list[str], charge: Charge) -> None:
-        labels = charge.labels or ()
+        labels = charge.labels
         if labels:
-            if self._team is not None and labels[self._team]:
-                cells[_SUB_ID] = cells[_SUB_NAME] = labels[self._team]
-                cells[_SUB_TYPE] = "Team"
+            team = labels[0]
+            cells[_SUB_ID] = cells[_SUB_NAME] = team or NO_TEAM
+            cells[_SUB_TYPE] = "Team" if team else "No team"
+            cells[_X_TEAM_PATH] = PATH_SEPARATOR.join(self._path(team))
             if self._user is not None:
                 cells[_X_USER] = labels[self._user]
             if self._priority is not None:
                 cells[_X_PRIORITY] = labels[self._priority]
+            if self._project is not None:
+                cells[_X_PROJECT] = labels[self._project]
             if charge.kind is ChargeKind.USAGE and self._service is not None and labels[self._service]:
                 # Of a service, the resource is itself; its pool is in the tags.
                 name = labels[self._service]
                 cells[_RESOURCE_ID] = f"{self._context.fleet.name}/{charge.cluster}/{name}"
                 cells[_RESOURCE_NAME] = name
                 cells[_RESOURCE_TYPE] = labels[self._kind] if self._kind is not None else "Service"
-        key = (charge.cluster, "" if charge.supply is None else charge.supply.pool, *labels)
+        key = (charge.cluster, "" if charge.supply is None else charge.supply.pool, *(labels or ()))
         tags = self._tags.get(key)
         if tags is None:
             tags = self._tags[key] = self._tag_text(charge)
         cells[_TAGS] = tags
+
+    def _path(self, team: str) -> TeamPath:
+        """Return a team after its parents of that day."""
+        return self._paths.get(team) or (TeamName(team),)
 
     def _tag_text(self, charge: Charge) -> str:
         tags = {"fairway/cluster": str(charge.cluster)}
@@ -195,41 +297,60 @@ class _Day:
             tags["fairway/pool"] = charge.supply.pool
         for label, value in zip(self._context.labels, charge.labels or (), strict=False):
             if value and label not in _OWN_COLUMNS:
-                tags[f"fairway/{label}"] = value
+                # Keys of people have no prefix: that is for tags of the provider.
+                tags[label.key if isinstance(label, JobLabel) else f"fairway/{label}"] = value
         return json.dumps(tags)
 
 
-def _quantities(cells: list[str], template: RowTemplate, charge: Charge, fine: int) -> None:
+def _quantities(cells: list[str], template: RowTemplate, charge: Charge) -> None:
     """Fill in the quantities and their costs at list and contracted prices."""
     listed, paid = template.list_price, template.contracted_price
-    seconds = charge.device_seconds
-    if seconds:
-        quantity = divided(seconds * 10**QUANTITY_DIGITS, HOUR)
-        consumed = f"{seconds}.0"
-        if template.derived is not None:
-            cost, of = max(0, fine * HOUR), abs(seconds) * 10 ** (FINE_DIGITS - PRICE_DIGITS)
-            paid = divided(cost, of)
-            listed = divided(cost * template.derived.denominator, of * template.derived.numerator)
+    number, of = charge.quantity.numerator, charge.quantity.denominator
+    if charge.supply is not None:
+        consumed = f"{number}.0" if of == 1 else _seconds_text(charge)
+        of *= HOUR
+        quantity = _nano(number, of)
+        hours = decimal_text(quantity, QUANTITY_DIGITS)
     else:
-        # A share has the quantity that its amount would buy.
-        quantity = divided(fine, paid * 10 ** (FINE_DIGITS - PRICE_DIGITS - QUANTITY_DIGITS)) if paid else 0
-        consumed = decimal_text(quantity * (1 if charge.supply is None else HOUR), QUANTITY_DIGITS)
-    hours = decimal_text(quantity, QUANTITY_DIGITS)
+        quantity = _nano(number, of)
+        hours = consumed = decimal_text(quantity, QUANTITY_DIGITS)
+    amount = charge.amount
+    if template.scale is not None and number > 0:
+        price = Fraction(max(0, amount.numerator) * of, amount.denominator * number) * template.scale
+        listed, paid = scaled(price, PRICE_DIGITS), scaled(price * template.contracted, PRICE_DIGITS)
     cells[_PRICING_QUANTITY] = hours
     if template.consumes:
         cells[_CONSUMED] = consumed
     else:
         cells[_CONSUMED_UNIT] = ""
-    if template.committed:
-        cells[_COMMITMENT_QUANTITY] = hours
-    list_price, list_cost = decimal_text(listed, PRICE_DIGITS), _product(listed, quantity)
+    commitment = template.commitment
+    if commitment is not None:
+        cells[_COMMITMENT_QUANTITY] = hours if charge.supply and not charge.supply.slice else ""
+        if not cells[_COMMITMENT_QUANTITY]:
+            # A slice's part of a GPU depends on how the GPU was cut: the amount says which it was.
+            price = Fraction(commitment.per_gpu_hour)
+            gpu_hours = amount / price if price else charge.quantity * template.gpu_part / HOUR
+            cells[_COMMITMENT_QUANTITY] = decimal_text(scaled(gpu_hours, QUANTITY_DIGITS), QUANTITY_DIGITS)
+    list_price, list_cost = _price_text(listed), _product(listed, quantity)
     cells[_LIST_PRICE] = cells[_PRICING_LIST] = list_price
     cells[_LIST_COST] = list_cost
     same = paid == listed
-    cells[_CONTRACTED_PRICE] = cells[_PRICING_CONTRACTED] = (
-        list_price if same else decimal_text(paid, PRICE_DIGITS)
-    )
+    cells[_CONTRACTED_PRICE] = cells[_PRICING_CONTRACTED] = list_price if same else _price_text(paid)
     cells[_CONTRACTED_COST] = list_cost if same else _product(paid, quantity)
+
+
+@lru_cache(maxsize=1024)
+def _price_text(price: int) -> str:
+    """Format a price: most rows have one of few."""
+    return decimal_text(price, PRICE_DIGITS)
+
+
+def _seconds_text(charge: Charge) -> str:
+    return decimal_text(scaled(Fraction(charge.quantity), QUANTITY_DIGITS), QUANTITY_DIGITS)
+
+
+def _nano(number: int, of: int) -> int:
+    return divided(number * 10**QUANTITY_DIGITS, of)
 
 
 def _allocation(cells: list[str], template: RowTemplate, charge: Charge, fine: int, origin: int) -> None:
@@ -244,24 +365,25 @@ def _allocation(cells: list[str], template: RowTemplate, charge: Charge, fine: i
         cells[_METHOD] = template.slicing
         cells[_METHOD_DETAILS] = (
             f'{{"Elements": [{{"AllocatedRatio": {ratio}, "UsageUnit": "Slice-Seconds", '
-            f'"UsageQuantity": {charge.device_seconds}}}]}}'
+            f'"UsageQuantity": {_seconds_text(charge)}}}]}}'
         )
         cells[_ALLOCATED_TAGS] = f'{{"fairway/slice": "{charge.supply.slice}"}}'
         names.insert(0, str(charge.supply.slice))
     # A charge without labels is the unallocated part: it has a method, but no allocated resource.
     if charge.labels is not None:
-        cells[_ALLOCATED_ID] = cells[_ALLOCATED_NAME] = "/".join(names) or "no team"
+        cells[_ALLOCATED_ID] = cells[_ALLOCATED_NAME] = "/".join(names) or NO_TEAM
 
 
 def _correction_row(context: ExportContext, templates: RowTemplates, correction: Correction) -> Row:
     """Build the row of a correction: for a whole month, without quantities, which were already reported."""
     fleet, calendar = context.fleet, context.calendar
     used_in, billed_in, team = correction.used_in, correction.billed_in, correction.team or ""
-    template = templates.template(correction.kind, correction.cluster, correction.supply, used_in)
-    cells = dict(zip(COLUMNS, template.cells, strict=True)) | dict.fromkeys(_ONLY_MEASURED, "")
-    cells |= dict.fromkeys(_COSTS, decimal_text(int(correction.amount.scaleb(COST_PLACES)), COST_PLACES))
     span = calendar.month_span(used_in)
+    template = templates.template(correction.kind, correction.cluster, correction.supply, span)
+    cells = dict(zip(COLUMNS, template.cells, strict=True)) | dict.fromkeys(_ONLY_MEASURED, "")
+    cells |= dict.fromkeys(_COSTS, decimal_text(int(correction.amount.scaleb(AMOUNT_DIGITS)), AMOUNT_DIGITS))
     month = f"{used_in.year:04d}-{used_in.month:02d}"
+    what = "Correction of" if used_in < billed_in else "Adjustment to the statement of"
     cells |= {
         "BillingPeriodStart": moment(calendar.month_start(billed_in)),
         "BillingPeriodEnd": moment(calendar.month_end(billed_in)),
@@ -269,7 +391,7 @@ def _correction_row(context: ExportContext, templates: RowTemplates, correction:
         "ChargePeriodEnd": moment(span.end),
         "InvoiceId": statement_id(fleet, billed_in),
         "ChargeFrequency": "One-Time",
-        "ChargeDescription": f"Correction of {month}: {cells['ChargeDescription']}",
+        "ChargeDescription": f"{what} {month}: {cells['ChargeDescription']}",
         "SubAccountId": team,
         "SubAccountName": team,
         "SubAccountType": "Team" if team else "",
@@ -309,6 +431,7 @@ _PRICING_EFFECTIVE = PLACE["PricingCurrencyEffectiveCost"]
 _PRICING_LIST = PLACE["PricingCurrencyListUnitPrice"]
 _PRICING_CONTRACTED = PLACE["PricingCurrencyContractedUnitPrice"]
 _TAGS, _X_USER, _X_PRIORITY = PLACE["Tags"], PLACE["x_User"], PLACE["x_Priority"]
+_X_TEAM_PATH, _X_PROJECT = PLACE["x_TeamPath"], PLACE["x_Project"]
 _METHOD, _METHOD_DETAILS = PLACE["AllocatedMethodId"], PLACE["AllocatedMethodDetails"]
 _ALLOCATED_ID, _ALLOCATED_NAME = PLACE["AllocatedResourceId"], PLACE["AllocatedResourceName"]
 _ALLOCATED_TAGS = PLACE["AllocatedTags"]

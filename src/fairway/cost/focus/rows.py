@@ -14,18 +14,22 @@ from typing import Final
 
 from fairway.cost.calendar import Calendar
 from fairway.cost.focus.columns import COLUMNS
-from fairway.cost.focus.totals import divided
 from fairway.cost.rates import memory_part
-from fairway.model.charge import UNUSED_KINDS, ChargeKind
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Span
 from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.names import ClusterName
+from fairway.model.price import Commitment, commitment_ids
 from fairway.model.team import Supply
 
 HOUR: Final = 3600
+AMOUNT_DIGITS: Final = 6
+"""Decimal places of a row's amount."""
 PRICE_DIGITS: Final = 10
 QUANTITY_DIGITS: Final = 9
 COST_DIGITS: Final = 12
 """Decimal places of price × quantity; the FOCUS validator compares to 1e-9."""
+
+_ONE: Final = Fraction(1)
 
 GPU_SERVICE: Final = "GPU capacity"
 OVERHEAD_SERVICE: Final = "Cluster overhead"
@@ -50,10 +54,14 @@ class RowTemplate:
     contracted_price: int
     consumes: bool
     """Whether ConsumedQuantity is set."""
-    committed: bool
-    derived: Fraction | None
-    """Set if the unit price must be derived from the cost, because a slice's part depends on how its GPU is
-    cut: the fraction of the list price that is paid. None if the prices above apply."""
+    commitment: Commitment | None
+    scale: Fraction | None
+    """Set if the list price must be derived from the cost, because a slice's part depends on how its GPU is
+    cut: list price per effective price. None if the prices above apply."""
+    contracted: Fraction
+    """Contracted price per list price."""
+    gpu_part: Fraction
+    """The part of a GPU that a device is if it costs nothing."""
     sharing: str
     """The AllocatedMethodId of shares of the charge."""
     slicing: str
@@ -62,50 +70,61 @@ class RowTemplate:
 
 @dataclass(frozen=True, slots=True)
 class RowTemplates:
-    """Builds the row templates of one fleet."""
+    """Builds the row templates of the fleet that was in force; `issuer` is today's, whose name is billed."""
 
+    issuer: Fleet
     fleet: Fleet
     calendar: Calendar
 
     def template(
-        self, kind: ChargeKind, cluster: ClusterName, supply: Supply | None, day: date
+        self,
+        kind: ChargeKind,
+        cluster: ClusterName,
+        supply: Supply | None,
+        span: Span,
+        commitment: Commitment | None = None,
     ) -> RowTemplate:
-        """Build the template of one kind of charge on one day."""
-        cells = self._account(cluster, day) | {"x_Kind": kind}
+        """Build the template of one kind of charge in a span of one day."""
+        day = self.calendar.day_of(span.start)
+        cells = self._account(cluster, day, span) | {"x_Kind": kind}
         if supply is None:
             return self._overhead(cells, cluster, day)
         pool = next((p for p in self.fleet.pools if p.name == supply.pool), None)
         if pool is None:
             return self._removed_pool(cells, kind, cluster, supply)
         cells |= self._resource(kind, pool, supply)
-        committed = any(c.since <= day < c.until for c in pool.pricing.commitments)
-        committed = committed or kind is ChargeKind.COMMITMENT
-        if committed:
-            cells |= self._commitment(kind, pool, cells["PricingUnit"])
-        category = "Committed" if committed else "Dynamic" if pool.capacity is Capacity.SPOT else "Standard"
-        cells["PricingCategory"] = category
+        spot = pool.capacity is Capacity.SPOT
+        cells["PricingCategory"] = "Dynamic" if spot else "Standard"
+        part, contracted = memory_part(pool.gpu, supply.slice), 1 - Fraction(pool.pricing.discount)
+        listed, scale = Fraction(pool.list_price(day)) * part, None
         slice_price = pool.pricing.slices.get(supply.slice) if supply.slice else None
-        if slice_price is not None:
-            listed = paid = Fraction(slice_price)
-        else:
-            listed = Fraction(pool.list_price(day)) * memory_part(pool.gpu, supply.slice)
-            paid = listed * (1 - Fraction(pool.pricing.discount))
+        if kind is ChargeKind.COMMITMENT and commitment is not None:
+            # What is missing was bought as a commitment: nothing else has its price.
+            listed, contracted = Fraction(commitment.per_gpu_hour), _ONE
+        elif slice_price is not None:
+            listed, contracted = Fraction(slice_price), _ONE
+        elif supply.slice and not spot:
+            paid = contracted * Fraction(pool.list_price(day))
+            paid = paid if commitment is None else Fraction(commitment.per_gpu_hour)
+            scale = Fraction(pool.list_price(day)) / paid if paid else None
+        if commitment is not None:
+            cells |= self._commitment(kind, pool, commitment)
         return RowTemplate(
             _row(cells),
             scaled(listed, PRICE_DIGITS),
-            scaled(paid, PRICE_DIGITS),
-            consumes=not (committed and kind in UNUSED_KINDS),
-            committed=committed,
-            # With blended or spot rates, a list price cannot be derived from the cost of slices.
-            derived=1 - Fraction(pool.pricing.discount)
-            if supply.slice and slice_price is None and not committed and pool.capacity is not Capacity.SPOT
-            else None,
+            scaled(listed * contracted, PRICE_DIGITS),
+            # FOCUS: what a commitment leaves unused was not consumed.
+            consumes=commitment is None or kind not in UNUSED_KINDS,
+            commitment=commitment,
+            scale=scale,
+            contracted=contracted,
+            gpu_part=part,
             sharing=f"fairway/idle-{self.fleet.cost.idle}",
             slicing="fairway/slice-by-memory" if slice_price is None else "fairway/slice-by-price",
         )
 
-    def _account(self, cluster: ClusterName, day: date) -> dict[str, str]:
-        fleet, calendar = self.fleet, self.calendar
+    def _account(self, cluster: ClusterName, day: date, span: Span) -> dict[str, str]:
+        fleet, calendar = self.issuer, self.calendar
         return {
             "BillingAccountId": fleet.name,
             "BillingAccountName": fleet.name,
@@ -113,8 +132,8 @@ class RowTemplates:
             "BillingCurrency": fleet.currency,
             "BillingPeriodStart": moment(calendar.month_start(day)),
             "BillingPeriodEnd": moment(calendar.month_end(day)),
-            "ChargePeriodStart": moment(calendar.day_start(day)),
-            "ChargePeriodEnd": moment(calendar.day_end(day)),
+            "ChargePeriodStart": moment(span.start),
+            "ChargePeriodEnd": moment(span.end),
             "ChargeCategory": "Usage",
             "InvoiceId": statement_id(fleet, day),
             "InvoiceIssuerName": fleet.name,
@@ -135,7 +154,7 @@ class RowTemplates:
             "ChargeFrequency": "Usage-Based",
             "ConsumedUnit": f"{unit}-Seconds",
             "PricingUnit": f"{unit}-Hours",
-            "ResourceId": f"{self.fleet.name}/{cluster}/{supply.pool}",
+            "ResourceId": f"{self.issuer.name}/{cluster}/{supply.pool}",
             "ResourceName": supply.pool,
             "ResourceType": "GPU pool",
             "ServiceCategory": "Compute",
@@ -151,29 +170,30 @@ class RowTemplates:
     def _resource(self, kind: ChargeKind, pool: Pool, supply: Supply) -> dict[str, str]:
         device = f"{pool.gpu.name}/{supply.slice}" if supply.slice else pool.gpu.name
         details = {"x_Slice": supply.slice} if supply.slice else {"GpuCount": 1}
-        return self._devices(kind, pool.cluster, supply, device, device) | {
-            "CapacityReservationId": f"{self.fleet.name}/{pool.cluster}/{pool.name}",
-            "CapacityReservationStatus": "Used" if kind is ChargeKind.USAGE else "Unused",
-            "SkuPriceDetails": json.dumps(details),
-        }
+        cells = self._devices(kind, pool.cluster, supply, device, device)
+        if pool.capacity is Capacity.RESERVED and kind is not ChargeKind.COMMITMENT:
+            cells["CapacityReservationId"] = cells["ResourceId"]
+            cells["CapacityReservationStatus"] = "Used" if kind is ChargeKind.USAGE else "Unused"
+        return cells | {"SkuPriceDetails": json.dumps(details)}
 
-    def _commitment(self, kind: ChargeKind, pool: Pool, unit: str) -> dict[str, str]:
-        id_ = f"{self.fleet.name}/{pool.cluster}/{pool.name}/commitments"
+    def _commitment(self, kind: ChargeKind, pool: Pool, commitment: Commitment) -> dict[str, str]:
+        id_ = commitment_ids(pool.name, pool.pricing.commitments).get(commitment, commitment.id)
+        name = f"{commitment.gpus} GPUs of {pool.name} from {commitment.since} until {commitment.until}"
         cells = {
             "CommitmentDiscountCategory": "Usage",
             "CommitmentDiscountId": id_,
-            "CommitmentDiscountName": f"Commitments of {pool.name}",
+            "CommitmentDiscountName": name,
             "CommitmentDiscountStatus": "Unused" if kind in UNUSED_KINDS else "Used",
             "CommitmentDiscountType": "Committed GPUs",
-            "CommitmentDiscountUnit": unit,
+            "CommitmentDiscountUnit": "GPU-Hours",
+            "PricingCategory": "Committed",
         }
         if kind is ChargeKind.COMMITMENT:
             cells |= {
-                "ResourceId": id_,
-                "ResourceName": f"Commitments of {pool.name}",
+                "ResourceId": f"{self.issuer.name}/{pool.cluster}/{pool.name}/{id_}",
+                "ResourceName": name,
                 "ResourceType": "Commitment",
-                "CapacityReservationId": "",
-                "CapacityReservationStatus": "",
+                "SkuPriceId": f"{pool.cluster}/{pool.name}/{id_}",
             }
         return cells
 
@@ -184,7 +204,7 @@ class RowTemplates:
             "ConsumedUnit": "Days",
             "PricingCategory": "Standard",
             "PricingUnit": "Days",
-            "ResourceId": f"{self.fleet.name}/{cluster}",
+            "ResourceId": f"{self.issuer.name}/{cluster}",
             "ResourceName": cluster,
             "ResourceType": "Cluster",
             "ServiceCategory": "Management and Governance",
@@ -205,8 +225,10 @@ class RowTemplates:
             price,
             price,
             consumes=True,
-            committed=False,
-            derived=None,
+            commitment=None,
+            scale=None,
+            contracted=_ONE,
+            gpu_part=_ONE,
             sharing=f"fairway/overhead-{self.fleet.cost.overhead}",
             slicing="",
         )
@@ -223,8 +245,10 @@ class RowTemplates:
             0,
             0,
             consumes=True,
-            committed=False,
-            derived=Fraction(1),
+            commitment=None,
+            scale=_ONE,
+            contracted=_ONE,
+            gpu_part=_ONE,
             sharing=f"fairway/idle-{self.fleet.cost.idle}",
             slicing="fairway/slice-by-memory",
         )
@@ -247,6 +271,11 @@ def moment(at: int) -> str:
 def scaled(value: Fraction, digits: int) -> int:
     """Convert to an integer with `digits` decimal places, rounded to the nearest."""
     return divided(value.numerator * 10**digits, value.denominator)
+
+
+def divided(number: int, by: int) -> int:
+    """Divide and round to the nearest integer, half up."""
+    return (2 * number + by) // (2 * by)
 
 
 def decimal_text(value: int, digits: int) -> str:

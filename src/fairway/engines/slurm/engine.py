@@ -35,6 +35,7 @@ from fairway.engines.slurm.policy.intervene import SlurmIntervener
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.engines.slurm.rest.wire import WireNode
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType, error_condition
 from fairway.model.errors import FairwayError
@@ -84,7 +85,7 @@ class SlurmEngine:
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
         self._intervener = SlurmIntervener(self._rest, lowered=partial(demote.lowered_jobs, commands))
         indices = GpuIndexReader(self._rest, needed=cluster.telemetry is not None)
-        self._mirror = SlurmMirror(commands, self._pools, indices)
+        self._mirror = SlurmMirror(commands, self._pools, indices, self._read_nodes)
         self._runner = SlurmRunner(self._rest, cluster)
         self._explainer = SlurmExplainer(self._rest, commands, cluster)
         self._reader = SlurmLogReader(self._rest, commands, cluster.folders)
@@ -273,6 +274,10 @@ class SlurmEngine:
 
     async def close(self) -> None:
         await self._rest.close()
+
+    async def _read_nodes(self) -> Sequence[WireNode]:
+        async with self._rest.time_limit(self._timeout_seconds):
+            return (await self._rest.nodes()).nodes
 
     async def _check_partitions(self, with_nodes: Iterable[str]) -> None:
         """Raise Refused if a pool's partition does not exist; one without nodes is fine."""

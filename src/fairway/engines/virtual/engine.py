@@ -88,11 +88,16 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
         self._speed = speed
         self._clock = clock
 
-    def resized(self, cluster: Cluster, pools: tuple[Pool, ...]) -> VirtualEngine:
-        """Return a cluster with other nodes and the same policy; jobs and the state of nodes are lost."""
-        other = VirtualEngine(cluster, pools, speed=self._speed, clock=self._clock)
-        other._apply(dict(self._objects))
-        return other
+    def resize(self, pools: tuple[Pool, ...]) -> None:
+        """Replace the nodes and keep the policy; jobs and the state of nodes are lost.
+
+        The object stays the same, because others than the loops refer to it: the demo, whose jobs would run
+        on a cluster that nobody follows.
+        """
+        self.simulator = Simulator(pools, history_size=HISTORY_SIZE)
+        self._instance = ClusterInstance(self.simulator, self._clock, self._speed)
+        self._occupied.clear()
+        self._apply(dict(self._objects))
 
     async def observe(self) -> Observation:
         self._instance.sync()
@@ -221,7 +226,7 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
         ]
         merged = replace(
             fleet,
-            clusters=(self._cluster,),
+            clusters=(fleet.cluster(self._cluster.name),),
             pools=fleet.pools_of(self._cluster.name),
             teams=terms.teams,
             priorities=terms.priorities or fleet.priorities,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
@@ -14,19 +14,22 @@ from zoneinfo import available_timezones
 
 from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed
 from fairway.files.fleet import schema as fs
+from fairway.files.fleet import schema_budgets as bs
 from fairway.files.fleet import schema_idle
+from fairway.files.fleet import schema_notify as ns
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue, Problem
 from fairway.model.budget import Budget
 from fairway.model.channel import Channels, Mail, Slack, Webhook
-from fairway.model.fleet import SiteEnergy
+from fairway.model.fleet import NamedBudget, SiteEnergy
 from fairway.model.gpu import GpuType
 from fairway.model.idle import DEFAULT_IDLE, IdleAction, IdleRule, IdleRules, IdleStep
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.notice_rules import DIGEST_HOUR, NoticeRule, NoticeRules, SendWhen, parse_quiet_hours
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, Commitment, CostRules, PriceStep, Pricing
-from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
+from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Move, Priority, Supply, Team
 
 GPUS_PER_NODE: Final = 8
 
@@ -179,6 +182,29 @@ def idle_of(file: Section) -> IdleRules:
     return IdleRules(rules, idle.get(schema_idle.LONGEST_KEEP) or DEFAULT_IDLE.longest_keep_seconds)
 
 
+def budgets_of(file: Section) -> tuple[NamedBudget, ...]:
+    """Return the budgets besides those of teams."""
+    return tuple(_named_budget(name, found.value) for name, found in (file.get(bs.BUDGETS) or {}).items())
+
+
+def _named_budget(name: str, section: Section) -> NamedBudget:
+    default = Budget(section.require(bs.AMOUNT))
+    budget = replace(
+        default,
+        every=section.get(ts.EVERY) or default.every,
+        warn_at=section.get(ts.WARN_AT) or default.warn_at,
+    )
+    team, project = section.get(bs.TEAM), section.get(bs.PROJECT)
+    return NamedBudget(
+        name,
+        budget,
+        TeamName(team) if team else None,
+        project,
+        tuple(PoolName(item.value) for item in section.get(bs.POOLS) or ()),
+        tuple(item.value for item in section.get(bs.CAPACITY) or ()),
+    )
+
+
 def _idle_rule(name: str, rule: Section) -> IdleRule:
     exempt = rule.get(schema_idle.EXCEPT)
     users = (exempt.get(schema_idle.EXCEPT_USERS) if exempt else None) or ()
@@ -246,11 +272,22 @@ def _walk(
                 draining=section.get(ts.DRAINING) is True or bool(parent_team and parent_team.draining),
                 budget=_budget(section),
                 account=_account(section, name),
-                notify=channels_of(section.get(ts.TEAM_NOTIFY)),
+                cost_centre=section.get(ts.COST_CENTRE),
+                notify=channels_of(section.get(ns.TEAM_NOTIFY)),
+                projects=_projects(section, parent_team),
+                renamed_from=_team_name(section.get(ts.RENAMED_FROM)),
+                moved=_move(section.get(ts.MOVED)),
             ),
         )
         yield team
         yield from _walk(section.get(ts.INNER_TEAMS) or {}, team, supplies, ranked)
+
+
+def _projects(section: Section, parent: Team | None) -> tuple[str, ...]:
+    own = section.get(ts.PROJECTS)
+    if own is None:
+        return parent.projects if parent else ()
+    return tuple(item.value for item in own)
 
 
 def _grants(section: Section, parent: Team | None, supplies: Supplies) -> tuple[Grant, ...]:
@@ -285,6 +322,15 @@ def _limits(section: Section, inherited: Limits) -> Limits:
     )
 
 
+def _team_name(name: str | None) -> TeamName | None:
+    return None if name is None else TeamName(name)
+
+
+def _move(section: Section | None) -> Move | None:
+    day = section.get(ts.MOVED_SINCE) if section is not None else None
+    return Move(_team_name(section.get(ts.MOVED_FROM)), day) if section is not None and day else None
+
+
 def _budget(section: Section) -> Budget | None:
     """Build the team's own budget. A parent's budget is not inherited: it covers the team anyway."""
     budget = section.get(ts.BUDGET)
@@ -305,14 +351,34 @@ def channels_of(section: Section | None) -> Channels | None:
     """Build the channels of a team or of the fleet."""
     if section is None:
         return None
-    webhook, slack, mail = (section.get(key) for key in (ts.WEBHOOK, ts.SLACK, ts.MAIL))
-    url_file = slack.get(ts.SLACK_URL_FILE) if slack else None
+    webhook, slack, mail = (section.get(key) for key in (ns.WEBHOOK, ns.SLACK, ns.MAIL))
+    url_file = slack.get(ns.SLACK_URL_FILE) if slack else None
     return Channels(
-        webhook=Webhook(*(webhook.get(key) for key in (ts.HOOK_URL, ts.HOOK_URL_FILE, ts.HOOK_TOKEN_FILE)))
+        webhook=Webhook(*(webhook.get(key) for key in (ns.HOOK_URL, ns.HOOK_URL_FILE, ns.HOOK_TOKEN_FILE)))
         if webhook
         else None,
         slack=None if url_file is None else Slack(url_file),
-        mail=Mail(tuple(found.value for found in mail.get(ts.MAIL_TO) or ())) if mail else None,
+        mail=Mail(tuple(found.value for found in mail.get(ns.MAIL_TO) or ())) if mail else None,
+        rules=_notice_rules(section),
+    )
+
+
+def _notice_rules(section: Section) -> NoticeRules:
+    written, quiet, hour = section.get(ns.RULES), section.get(ns.QUIET), section.get(ns.DIGEST)
+    found = {kind: written.get(key) if written else None for kind, key in ns.KINDS.items()}
+    rules = (
+        NoticeRule(
+            kind,
+            rule.get(ns.SEND) or SendWhen.AT_ONCE,
+            tuple(item.value for item in rule.get(ns.TO) or ()),
+        )
+        for kind, rule in found.items()
+        if rule is not None
+    )
+    return NoticeRules(
+        tuple(rules),
+        None if quiet is None else parse_quiet_hours(quiet),
+        DIGEST_HOUR if hour is None else hour,
     )
 
 
@@ -363,6 +429,7 @@ def cost_rules_of(file: Section) -> CostRules:
         timezone=cost.get(ps.TIMEZONE) or default.timezone,
         idle=cost.get(ps.IDLE) or default.idle,
         overhead=cost.get(ps.OVERHEAD_RULE) or default.overhead,
+        labels=tuple(item.value for item in cost.get(ps.COST_LABELS) or ()),
     )
 
 
@@ -372,6 +439,7 @@ def check_prices(file: Section, faults: Faults) -> None:
     for pool in (found.value for found in (file.get(fs.POOLS) or {}).values()):
         _steps_in_order(pool, faults)
         _commitments_hold(pool, faults)
+        _commitments_differ(pool, faults)
         _committed_gpus_exist(pool, faults)
         _priced_slices_exist(pool, faults)
         _has_a_price(pool, faults)
@@ -383,6 +451,7 @@ def _commitment(section: Section) -> Commitment:
         section.require(ps.COMMITTED_PRICE),
         section.require(ps.COMMITTED_FROM),
         section.require(ps.COMMITTED_UNTIL),
+        section.get(ps.COMMITTED_ID) or "",
     )
 
 
@@ -456,6 +525,24 @@ def _commitments_hold(pool: Section, faults: Faults) -> None:
                 hint="until is the first day on which it no longer holds",
                 related=[since.location],
             )
+
+
+def _commitments_differ(pool: Section, faults: Faults) -> None:
+    found: dict[str, Location] = {}
+    for section in pool.get(ps.COMMITMENTS) or ():
+        id_ = section.found(ps.COMMITTED_ID)
+        if id_ is None:
+            continue
+        if id_.value in found:
+            faults.add(
+                FaultCode.REPEATED_VALUE,
+                id_.location,
+                f"two commitments of pool {pool.name} have the id {id_.value}",
+                expected="another id",
+                hint="give each commitment its own id, or none",
+                related=[found[id_.value]],
+            )
+        found.setdefault(id_.value, id_.location)
 
 
 def _committed_gpus_exist(pool: Section, faults: Faults) -> None:

@@ -11,10 +11,11 @@ from typing import Final
 
 from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Location, shown
 from fairway.files.fleet import schema as fs
-from fairway.files.fleet import schema_teams as ts
+from fairway.files.fleet import schema_notify as ns
 from fairway.files.fleet.build import (
     Supplies,
     TeamSection,
+    budgets_of,
     channels_of,
     check_prices,
     chosen_teams_of,
@@ -27,8 +28,11 @@ from fairway.files.fleet.build import (
     priorities_of,
     teams_of,
 )
+from fairway.files.fleet.checks.budgets import check_budgets
 from fairway.files.fleet.checks.idle import check_idle
+from fairway.files.fleet.checks.notify import check_notify
 from fairway.files.fleet.checks.pools import check_pools, resource_of
+from fairway.files.fleet.checks.slice_prices import check_slice_prices
 from fairway.files.fleet.checks.teams import check_teams
 from fairway.files.fleet.schema_diagnosis import diagnosis_of
 from fairway.files.schema.containers import Section
@@ -133,10 +137,13 @@ def check_text(
     gpu_types = _gpu_types(file)
     check_pools(file, gpu_types, faults)
     check_prices(file, faults)
+    check_slice_prices(file, gpu_types, faults)
     supplies = Supplies(file, gpu_types)
     teams = teams_of(file, supplies, priorities_of(file))
     check_teams(file, teams, supplies, faults)
     check_idle(file, teams, faults)
+    check_notify(file, teams, faults)
+    check_budgets(file, teams, faults)
     paths = _Paths(folder, faults)
     paths.check(file)
     fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
@@ -247,8 +254,9 @@ def _build(
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,
         health=tuple(_health_rule(name, found.value) for name, found in (file.get(fs.HEALTH) or {}).items()),
-        notify=channels_of(file.get(ts.NOTIFY)),
+        notify=channels_of(file.get(ns.NOTIFY)),
         idle=idle_of(file),
+        budgets=budgets_of(file),
     )
 
 

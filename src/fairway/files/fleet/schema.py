@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairway.files.fleet import schema_budgets as bs
 from fairway.files.fleet import schema_diagnosis as ds
 from fairway.files.fleet import schema_idle
+from fairway.files.fleet import schema_notify as ns
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
@@ -331,7 +333,8 @@ FLEET: Final = Record(
         ds.DIAGNOSIS,
         ts.TEAMS,
         ts.USERS,
-        ts.NOTIFY,
+        bs.BUDGETS,
+        ns.NOTIFY,
         schema_idle.IDLE,
         HEALTH,
     ),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, Faults, shown
 from fairway.files.schema import values
-from fairway.files.schema.containers import Key, MapOf, Record, Section
+from fairway.files.schema.containers import Key, ListOf, MapOf, Record, Section
+from fairway.files.schema.labels import LABEL_KEY
 from fairway.files.schema.values import (
     FieldPath,
     Integer,
@@ -27,6 +28,7 @@ from fairway.files.schema.values import (
     wrong_type,
 )
 from fairway.files.yaml import MappingEntry, MappingNode, Node, SequenceNode
+from fairway.model.labels import MAX_COST_LABELS
 from fairway.model.price import Sharing
 
 BEFORE: Final = "before"
@@ -209,10 +211,18 @@ COMMITTED_FROM: Final = Key(
 COMMITTED_UNTIL: Final = Key(
     "until", Day(), "First day after the commitment.", example="2027-01-01", required=True
 )
+COMMITTED_ID: Final = Key(
+    "id",
+    Text("an id: letters, digits and :/._-", "[A-Za-z0-9][A-Za-z0-9:/._-]*", 120, examples=("sp-0a1b2c",)),
+    "Id of the commitment in FOCUS files, such as the provider's; otherwise its pool and first day.",
+    example="sp-0a1b2c",
+)
 COMMITMENTS: Final = Key(
     "commitments",
     RecordsOf(
-        Record("A commitment", (COMMITTED_GPUS, COMMITTED_PRICE, COMMITTED_FROM, COMMITTED_UNTIL)),
+        Record(
+            "A commitment", (COMMITTED_ID, COMMITTED_GPUS, COMMITTED_PRICE, COMMITTED_FROM, COMMITTED_UNTIL)
+        ),
         "commitments",
     ),
     "GPUs that are paid for at a price of their own, whether or not they are there.",
@@ -269,8 +279,14 @@ TIMEZONE: Final = Key(
 )
 IDLE: Final = Key("idle", OneOf(Sharing), "Who pays for unused capacity.", default=Sharing.OWN_LINE)
 OVERHEAD_RULE: Final = Key("overhead", OneOf(Sharing), "Who pays for overhead.", default=Sharing.OWN_LINE)
+COST_LABELS: Final = Key(
+    "labels",
+    ListOf(replace(LABEL_KEY, rule=None), "keys of labels", MAX_COST_LABELS),
+    f"Labels of jobs that reports can group by, at most {MAX_COST_LABELS} keys; applies to new jobs.",
+    example="[experiment, model]",
+)
 COST: Final = Key(
     "cost",
-    Record("Rules for charges", (TIMEZONE, IDLE, OVERHEAD_RULE)),
+    Record("Rules for charges", (TIMEZONE, IDLE, OVERHEAD_RULE, COST_LABELS)),
     "Where days begin, and who pays for unused capacity.",
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, shown
-from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, Recursive, Section
+from fairway.files.fleet.schema_notify import TEAM_NOTIFY
+from fairway.files.fleet.schema_prices import Day
+from fairway.files.schema.containers import Key, ListOf, MapOf, Record, Recursive, Section
+from fairway.files.schema.labels import PROJECT_NAME
 from fairway.files.schema.values import (
     ACCOUNT,
-    MAIL_ADDRESS,
     NAME,
     PERSON,
-    SHARED_PATH,
     SLICE,
-    WEBHOOK_URL,
     Boolean,
     DurationValue,
     Integer,
@@ -105,6 +105,12 @@ TEAM_PRIORITIES: Final = Key(
     "Priorities that its jobs may use; default: those of its parent, or all.",
 )
 MEMBERS: Final = Key("members", ListOf(PERSON, "users"), "Members, by their login on the engines.")
+PROJECTS: Final = Key(
+    "projects",
+    ListOf(PROJECT_NAME, "projects"),
+    "Projects that its jobs may name; default: those of its parent, or any.",
+    example="[llm, vision]",
+)
 DRAINING: Final = Key(
     "draining",
     Boolean(),
@@ -141,55 +147,28 @@ BUDGET: Final = Key(
     Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
     "Budget of the team and all teams inside it.",
 )
-HOOK_URL: Final = Key("url", WEBHOOK_URL, "URL that receives each notice as JSON in a POST request.")
-HOOK_URL_FILE: Final = Key(
-    "url_file", SHARED_PATH, "File with the URL, if it contains a secret; read for each notice."
-)
-HOOK_TOKEN_FILE: Final = Key("token_file", SHARED_PATH, "File with a bearer token for the URL.")
-SLACK_URL_FILE: Final = Key(
-    "url_file",
-    SHARED_PATH,
-    "File with the URL of an incoming webhook, which is a secret; read for each notice.",
-    example="/etc/fairway/slack.url",
-    required=True,
-)
-MAIL_TO: Final = Key(
-    "to",
-    ListOf(MAIL_ADDRESS, "mail addresses"),
-    "Recipients; requires smtp_url in the server's settings.",
-    example="[gpu-ops@example.org]",
-    required=True,
-)
-WEBHOOK: Final = Key(
-    "webhook",
-    Record(
-        "A webhook",
-        (HOOK_URL, HOOK_URL_FILE, HOOK_TOKEN_FILE),
-        ExactlyOne(
-            (HOOK_URL, HOOK_URL_FILE), "name one:  webhook: { url: https://hooks.example.org/fairway }"
-        ),
-    ),
-    "Any address that takes JSON.",
-)
-SLACK: Final = Key(
-    "slack", Record("A Slack channel", (SLACK_URL_FILE,)), "Slack, or a service that accepts the same JSON."
-)
-MAIL: Final = Key("mail", Record("Mail", (MAIL_TO,)), "Mail.")
-_CHANNELS: Final = Record("Channels", (WEBHOOK, SLACK, MAIL))
-TEAM_NOTIFY: Final = Key(
-    "notify",
-    _CHANNELS,
-    "Channels for notices to the team; default: those of its parent.",
-    example="{ slack: { url_file: /etc/fairway/slack.url } }",
-)
-NOTIFY: Final = Key(
-    "notify",
-    _CHANNELS,
-    "Channels for notices to the operators of the fleet.",
-    example="{ mail: { to: [gpu-ops@example.org] } }",
-)
 ACCOUNT_NAME: Final = Key(
     "account", ACCOUNT, "Slurm account of the team, if its name differs from the team's."
+)
+COST_CENTRE: Final = Key(
+    "cost_centre",
+    Text("a cost centre", r"[^\x00-\x1f\x7f]+", 60, examples=("4711-AI",)),
+    "What finance calls the payer, on statements; default: that of the parent.",
+)
+RENAMED_FROM: Final = Key(
+    "renamed_from",
+    NAME,
+    "Name that the team had before: its charges and budgets continue under the new name.",
+    example="nlp",
+)
+MOVED_FROM: Final = Key("from", NAME, "Parent until then; without it, the team had none.", example="research")
+MOVED_SINCE: Final = Key(
+    "since", Day(), "First day that counts for the new parent.", example="2026-11-01", required=True
+)
+MOVED: Final = Key(
+    "moved",
+    Record("A move to another parent", (MOVED_FROM, MOVED_SINCE)),
+    "Day on which the team moved to its parent; default: when the file is applied.",
 )
 TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
 INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Nested teams, by name.")
@@ -203,8 +182,12 @@ _TEAM: Final[Record] = Record(
         LIMITS,
         TEAM_PRIORITIES,
         MEMBERS,
+        PROJECTS,
         BUDGET,
+        COST_CENTRE,
         TEAM_NOTIFY,
+        RENAMED_FROM,
+        MOVED,
         DRAINING,
         INNER_TEAMS,
     ),

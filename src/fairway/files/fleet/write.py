@@ -24,6 +24,7 @@ from fairway.model.fleet import (
     Fleet,
     KubernetesConnection,
     KubernetesPlace,
+    NamedBudget,
     Place,
     Pool,
     SiteEnergy,
@@ -38,8 +39,19 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.gpu_health import HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRule, IdleRules
 from fairway.model.names import PriorityName, SliceName
+from fairway.model.notice_rules import DIGEST_HOUR, NoticeRule
 from fairway.model.price import DEFAULT_COST_RULES, CostRules
-from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team, TeamTree
+from fairway.model.team import (
+    DEFAULT_PRIORITIES,
+    Fairness,
+    Grant,
+    Limits,
+    Move,
+    Priority,
+    Supply,
+    Team,
+    TeamTree,
+)
 from fairway.model.text import duration_text
 
 MAX_WIDTH: Final = 110
@@ -184,11 +196,13 @@ def _health_rule(rule: HealthRule) -> Mapping[str, Value]:
 
 
 def _actions(fleet: Fleet) -> Iterator[str]:
-    """Yield whom Fairway notifies, and what it does about idle jobs and broken GPUs."""
+    """Yield whom Fairway notifies, of which budgets, and what it does about idle jobs and broken GPUs."""
     if fleet.notify is not None:
         yield from ("", "notify:", *_block(_channels(fleet.notify), "  "))
     if fleet.idle != DEFAULT_IDLE:
         yield from _idle(fleet.idle)
+    if fleet.budgets:
+        yield from _section("budgets", {budget.name: _named_budget(budget) for budget in fleet.budgets})
     if fleet.health:
         yield from _section("health", {rule.name: _health_rule(rule) for rule in fleet.health})
 
@@ -244,7 +258,8 @@ def _pricing(pool: Pool) -> dict[str, Value | None]:
         "price": (steps if same else {BEFORE: first} | steps) if steps else first,
         "discount": _Unquoted(percent_text(pricing.discount)) if pricing.discount else None,
         "commitments": [
-            {
+            ({"id": c.id} if c.id else {})
+            | {
                 "gpus": c.gpus,
                 "price": _Unquoted(format(c.per_gpu_hour, "f")),
                 "from": str(c.since),
@@ -265,8 +280,13 @@ def _cost(rules: CostRules) -> dict[str, Value]:
     return {key: value for key, value in written.items() if value != default[key]}
 
 
-def _cost_keys(rules: CostRules) -> dict[str, str]:
-    return {"timezone": rules.timezone, "idle": str(rules.idle), "overhead": str(rules.overhead)}
+def _cost_keys(rules: CostRules) -> dict[str, Value]:
+    return {
+        "timezone": rules.timezone,
+        "idle": str(rules.idle),
+        "overhead": str(rules.overhead),
+        "labels": rules.labels,
+    }
 
 
 def _place(place: Place, gpu: GpuType, slices: Sequence[SliceName]) -> dict[str, Value]:
@@ -309,13 +329,22 @@ def _team(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) 
     keys = _given({"account": team.account, "share": share, **granted})
     if team.priorities != inherited:
         keys["priorities"] = team.priorities
+    if team.projects != (parent.projects if parent else ()):
+        keys["projects"] = team.projects
     rest: dict[str, Value | None] = {
         "members": team.members,
         "budget": _budget(team.budget) if team.budget is not None else None,
+        "cost_centre": team.cost_centre,
         "notify": _channels(team.notify) if team.notify is not None else None,
+        "renamed_from": team.renamed_from,
+        "moved": _move(team.moved) if team.moved is not None else None,
         "draining": _Unquoted("true") if draining else None,
     }
     return keys | _given(rest)
+
+
+def _move(move: Move) -> Mapping[str, Value]:
+    return _given({"from": move.source, "since": _Unquoted(move.since.isoformat())})
 
 
 def _idle(idle: IdleRules) -> Iterator[str]:
@@ -372,8 +401,29 @@ def _limits(limits: Limits, inherited: Limits) -> dict[str, Value]:
 
 
 def _channels(channels: Channels) -> dict[str, Value]:
-    written = asdict(channels)
-    return {kind: _given(keys) for kind, keys in written.items() if keys is not None}
+    written: dict[str, Value] = {k.value: _given(asdict(one)) for k, one in channels.by_kind().items()}
+    rules = channels.rules
+    more: dict[str, Value | None] = {
+        "rules": {rule.kind.value: _notice_rule(rule) for rule in rules.rules},
+        "quiet": None if rules.quiet is None else str(rules.quiet),
+        "digest_hour": None if rules.digest_hour == DIGEST_HOUR else rules.digest_hour,
+    }
+    return written | _given(more)
+
+
+def _notice_rule(rule: NoticeRule) -> dict[str, Value]:
+    written: dict[str, Value] = {"send": rule.send.value}
+    return written | ({"to": tuple(kind.value for kind in rule.to)} if rule.to else {})
+
+
+def _named_budget(named: NamedBudget) -> dict[str, Value]:
+    scope: dict[str, Value | None] = {
+        "team": named.team,
+        "project": named.project,
+        "pools": named.pools or None,
+        "capacity": tuple(kind.value for kind in named.capacity) or None,
+    }
+    return _budget(named.budget) | _given(scope)
 
 
 def _budget(budget: Budget) -> dict[str, Value]:

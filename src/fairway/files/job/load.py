@@ -221,7 +221,7 @@ def _check_service(job: Section, faults: Faults) -> None:
 
 
 def _with(node: Node, given: MappingNode) -> Node:
-    """Return the job with `given` keys replaced; environment variables are merged."""
+    """Return the job with `given` keys replaced; environment variables and labels are merged."""
     if not isinstance(node, MappingNode) or not given.entries:
         return node
     keys = {entry.key.text: entry for entry in node.entries}
@@ -232,7 +232,7 @@ def _with(node: Node, given: MappingNode) -> Node:
             keys.pop("script", None)
         own = keys.get(name)
         if (
-            name == "env"
+            name in {"env", "labels"}
             and own
             and isinstance(own.value, MappingNode)
             and isinstance(entry.value, MappingNode)
@@ -273,4 +273,6 @@ def _build(job: Section) -> JobSpec:
         together=job.get(js.TOGETHER) is not None,
         manifest=None if read is None else read.text,
         all_devices=None if read is None else read.found.devices,
+        project=job.get(js.PROJECT),
+        labels=MappingProxyType({key: found.value for key, found in (job.get(js.LABELS) or {}).items()}),
     )

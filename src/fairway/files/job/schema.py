@@ -12,8 +12,10 @@ from fairway.files.job import values as jv
 from fairway.files.job.manifest import ManifestValue
 from fairway.files.schema import values as strings
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record
+from fairway.files.schema.labels import LABEL_KEY, LABEL_VALUE, PROJECT_NAME
 from fairway.files.schema.values import Integer, OneOf, Problem, Schema, Text
 from fairway.model.job import MAX_NAME_LENGTH, Tolerates
+from fairway.model.labels import MAX_LABELS
 
 MAX_SCRIPT_LENGTH: Final = 1024 * 1024
 
@@ -83,6 +85,12 @@ TEAM: Final = Key("team", strings.NAME, "Team that the job belongs to; default: 
 PRIORITY: Final = Key(
     "priority", strings.NAME, "One of the fleet's priorities; default: the fleet's default."
 )
+PROJECT: Final = Key("project", PROJECT_NAME, "Project that its cost is for; a team may allow only some.")
+LABELS: Final = Key(
+    "labels",
+    MapOf(LABEL_KEY, LABEL_VALUE, "labels", max_entries=MAX_LABELS),
+    "Labels, by key. Reports can group by those in the fleet file's cost.labels.",
+)
 POOL: Final = Key("pool", strings.NAME, "Pool to run in; default: Fairway chooses one and reports why.")
 GPUS: Final = Key(
     "gpus",
@@ -144,6 +152,8 @@ TOGETHER: Final = Key("together", OneOf(("rack",)), "rack: all nodes of the job 
 JOB_KEYS: Final[tuple[Key[Any], ...]] = (
     JOB_NAME,
     TEAM,
+    PROJECT,
+    LABELS,
     PRIORITY,
     POOL,
     GPUS,
@@ -179,7 +189,7 @@ MANIFEST: Final = Key(
     required=True,
 )
 MANIFEST_KEYS: Final[tuple[Key[Any], ...]] = (
-    JOB_NAME, TEAM, PRIORITY, POOL, MANIFEST, TIME, AFTER, RETRIES, TOLERATES,
+    JOB_NAME, TEAM, PROJECT, LABELS, PRIORITY, POOL, MANIFEST, TIME, AFTER, RETRIES, TOLERATES,
 )  # fmt: skip
 _OF_OTHER_JOBS: Final = {key.name: "a job without a manifest" for key in JOB_KEYS if key not in MANIFEST_KEYS}
 MANIFEST_JOB: Final = Record(

@@ -39,9 +39,13 @@ def _lines(spec: JobSpec) -> Iterator[str]:
 
 
 def _placement(spec: JobSpec) -> Iterator[str]:
-    for key, value in (("team", spec.team), ("priority", spec.priority), ("pool", spec.pool)):
+    named = (("team", spec.team), ("project", spec.project), ("priority", spec.priority), ("pool", spec.pool))
+    for key, value in named:
         if value is not None:
             yield f"{key}: {_scalar(value)}"
+    if spec.labels:
+        yield "labels:"
+        yield from (f"  {_scalar(key)}: {_quoted(value)}" for key, value in spec.labels.items())
 
 
 def _limits(spec: JobSpec) -> Iterator[str]:

@@ -21,6 +21,7 @@ class ListOf(ValueSchema[tuple[ParsedValue[T], ...]]):
     item: ValueSchema[T]
     plural: str
     """What the items are, in the plural, for a fault's message."""
+    max_items: int | None = None
 
     def read(
         self, node: Node, at: FieldPath, faults: Faults
@@ -28,6 +29,9 @@ class ListOf(ValueSchema[tuple[ParsedValue[T], ...]]):
         if not isinstance(node, SequenceNode):
             word = f"[{shown(node.text)}]" if isinstance(node, ScalarNode) else "[first, second]"
             wrong_type(node, at, faults, f"a list of {self.plural}", f"write it in brackets:  {word}")
+            return None
+        if self.max_items is not None and len(node.items) > self.max_items:
+            _too_many(node, at, faults, len(node.items), self.max_items, self.plural)
             return None
         found: dict[T, ParsedValue[T]] = {}
         for i, item in enumerate(node.items):
@@ -47,7 +51,8 @@ class ListOf(ValueSchema[tuple[ParsedValue[T], ...]]):
         return ParsedValue(tuple(found.values()), at.location(node))
 
     def schema(self) -> Schema:
-        return {"type": "array", "items": self.item.schema(), "uniqueItems": True}
+        schema: Schema = {"type": "array", "items": self.item.schema(), "uniqueItems": True}
+        return schema | ({"maxItems": self.max_items} if self.max_items is not None else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class MapOf(ValueSchema[Mapping[str, ParsedValue[T]]]):
     value: ValueSchema[T]
     plural: str
     min_entries: int = 0
+    max_entries: int | None = None
 
     def read(
         self, node: Node, at: FieldPath, faults: Faults
@@ -75,6 +81,9 @@ class MapOf(ValueSchema[Mapping[str, ParsedValue[T]]]):
                 expected=f"at least {self.min_entries} of the {self.plural}",
                 hint="add one; the files in examples/ show how",
             )
+        if self.max_entries is not None and len(node.entries) > self.max_entries:
+            _too_many(node, at, faults, len(node.entries), self.max_entries, self.plural)
+            return None
         found: dict[str, ParsedValue[T]] = {}
         for entry in node.entries:
             inner = FieldPath((*at.path, entry.key.text), entry.key.mark)
@@ -90,7 +99,8 @@ class MapOf(ValueSchema[Mapping[str, ParsedValue[T]]]):
             "propertyNames": self.key.schema(),
             "additionalProperties": self.value.schema(),
         }
-        return schema | ({"minProperties": self.min_entries} if self.min_entries else {})
+        schema |= {"minProperties": self.min_entries} if self.min_entries else {}
+        return schema | ({"maxProperties": self.max_entries} if self.max_entries is not None else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +369,13 @@ def variants(title: str, by: Key[Any], records: Mapping[str, Record]) -> Variant
         for word, record in records.items()
     }
     return Variants(title, by, linked)
+
+
+def _too_many(node: Node, at: FieldPath, faults: Faults, count: int, most: int, plural: str) -> None:
+    faults.add(
+        FaultCode.OUT_OF_RANGE,
+        at.location(node),
+        f"{at.label} has {count:,} {plural}",
+        expected=f"at most {most:,} {plural}",
+        hint="remove some of them",
+    )

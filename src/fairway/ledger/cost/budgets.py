@@ -18,19 +18,21 @@ _REPLACE = text("""
     WITH reported AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS reported (
             team text, period date, amount numeric, spent numeric, per_day numeric, runs_out date,
-            level text, hold text
+            level text, hold text, expected numeric, low numeric, high numeric
         )
     ), gone AS (
         DELETE FROM budget_standing WHERE team NOT IN (SELECT team FROM reported)
     )
     INSERT INTO budget_standing AS stored (
-        team, period, amount, spent, per_day, runs_out, level, hold, since, checked_at
+        team, period, amount, spent, per_day, runs_out, level, hold, expected, low, high, since, checked_at
     )
-    SELECT team, period, amount, spent, per_day, runs_out, level, hold, now(), now() FROM reported
+    SELECT team, period, amount, spent, per_day, runs_out, level, hold, expected, low, high, now(), now()
+    FROM reported
     ON CONFLICT (team) DO UPDATE SET
         period = excluded.period, amount = excluded.amount, spent = excluded.spent,
         per_day = excluded.per_day, runs_out = excluded.runs_out, level = excluded.level,
-        hold = excluded.hold, checked_at = excluded.checked_at,
+        hold = excluded.hold, expected = excluded.expected, low = excluded.low, high = excluded.high,
+        checked_at = excluded.checked_at,
         since = CASE
             WHEN (stored.period, stored.level, stored.hold)
                 IS NOT DISTINCT FROM (excluded.period, excluded.level, excluded.hold)
@@ -56,6 +58,9 @@ class BudgetWriter(FencedWriter):
                 "runs_out": None if s.runs_out is None else s.runs_out.isoformat(),
                 "level": s.level.value,
                 "hold": None if s.hold is None else s.hold.value,
+                "expected": None if s.expected is None else str(s.expected),
+                "low": None if s.low is None else str(s.low),
+                "high": None if s.high is None else str(s.high),
             }
             for s in standings
         ]

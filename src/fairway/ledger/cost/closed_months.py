@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.errors import MonthClosed, MonthOpen
+from fairway.ledger.notices import add_notices
 from fairway.ledger.records.costs import ClosedCharge, ClosedMonth
 from fairway.ledger.schema.costs import closed_charge, closed_month
 from fairway.ledger.schema.tables import NONE
@@ -17,6 +18,7 @@ from fairway.ledger.sql_values import AnyRow, json_rows, supply
 from fairway.ledger.usage.partitions import following
 from fairway.model.charge import ChargeKind
 from fairway.model.names import ClusterName, TeamName
+from fairway.model.notice import Notice
 
 # One transaction closes at a time; readers do not wait.
 _LOCK = text("LOCK TABLE closed_month IN SHARE ROW EXCLUSIVE MODE")
@@ -40,12 +42,12 @@ _CLOSE = text("""
 
 _CHARGES = text("""
     INSERT INTO closed_charge (
-        month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount
+        month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount, inside
     )
-    SELECT :month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount
+    SELECT :month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount, inside
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS charge (
         id int, used_in date, kind text, cluster text, pool text, slice text, team text,
-        device_seconds bigint, amount numeric
+        device_seconds bigint, amount numeric, inside text
     )
 """)
 
@@ -54,15 +56,26 @@ class MonthStore(LedgerStore):
     """Closes months and reads their charges."""
 
     async def close(
-        self, month: date, charges: Sequence[ClosedCharge], *, by: str, currency: str, timezone: str
+        self,
+        month: date,
+        charges: Sequence[ClosedCharge],
+        *,
+        by: str,
+        currency: str,
+        timezone: str,
+        notices: Sequence[Notice] = (),
     ) -> ClosedMonth:
-        """Store a month's charges permanently. Raises MonthClosed, or MonthOpen if an earlier one is open."""
+        """Store a month's charges permanently, with notices of it.
+
+        Raises MonthClosed, or MonthOpen if an earlier month is open.
+        """
         async with self._connections.transaction() as connection:
             await connection.execute(_LOCK)
             await _check(connection, month)
             values = {"month": month, "by": by, "currency": currency, "timezone": timezone}
             closed_at = (await connection.execute(_CLOSE, values)).scalar_one()
             rows = [_row(number, charge) for number, charge in enumerate(charges, 1)]
+            await add_notices(connection, notices)
             if rows:
                 await connection.execute(_CHARGES, {"month": month, "rows": json_rows(rows)})
         return ClosedMonth(month, closed_at, by, currency, timezone)
@@ -127,6 +140,7 @@ def _row(number: int, charge: ClosedCharge) -> dict[str, object]:
         "team": charge.team or NONE,
         "device_seconds": charge.device_seconds,
         "amount": str(charge.amount),
+        "inside": None if charge.inside is None else "/".join(charge.inside),
     }
 
 
@@ -139,4 +153,5 @@ def _charge(row: AnyRow) -> ClosedCharge:
         TeamName(row.team) if row.team else None,
         row.device_seconds,
         row.amount,
+        None if row.inside is None else tuple(TeamName(team) for team in row.inside.split("/") if team),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import insert, select, text
@@ -96,6 +97,13 @@ class RevisionStore(LedgerStore):
             Revision(row.id, row.created_at, row.created_by, row.digest, "")
             for row in await self._fetch(query)
         )
+
+    async def stored(self, before: datetime | None) -> list[tuple[datetime, int]]:
+        """Return when each revision was stored, in order; before a point in time, or all."""
+        query = select(fleet_revision.c.created_at, fleet_revision.c.id).order_by(fleet_revision.c.id)
+        if before is not None:
+            query = query.where(fleet_revision.c.created_at < before)
+        return [(row.created_at, row.id) for row in await self._fetch(query)]
 
     async def follow(self, revision: int, engines: Mapping[ClusterName, EngineKind]) -> None:
         """Make the known clusters exactly those of `revision`; does nothing if a newer one exists."""

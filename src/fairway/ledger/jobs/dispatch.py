@@ -228,14 +228,15 @@ class DispatchWriter(FencedWriter):
             self._connection, [double_event(job, id_) for id_, job, _, _, double in links if double]
         )
 
-    async def record_refused(self, refused: Sequence[tuple[JobId, int, FairwayError]]) -> None:
-        """Record jobs the engine refused: job, submission, reason."""
+    async def record_refused(self, refused: Sequence[tuple[JobId, int, FairwayError]]) -> list[JobId]:
+        """Record jobs the engine refused: job, submission, reason. Returns those that ended by it."""
         await self._lock([job for job, _, _ in refused])
         rows = [(job, submission, error.code, sanitize(error.message)) for job, submission, error in refused]
         values = arrays(rows, "ids", "submissions", "codes", "reasons") | {"cluster": self._lease.cluster}
         changed = set((await self._connection.execute(_REFUSED, values)).scalars())
         await self._add_refusals([(job, error) for job, _, error in refused if job in changed])
         await settle_dependencies(self._connection, sorted(changed))
+        return [JobId(id_) for id_ in sorted(changed)]
 
     async def record_request_refused(self, refused: Sequence[tuple[JobId, FairwayError]]) -> None:
         """Record requests that the engine refused; they are not sent again."""
@@ -244,25 +245,25 @@ class DispatchWriter(FencedWriter):
         changed = set((await self._connection.execute(_REVERT_REQUEST, values)).scalars())
         await self._add_refusals([(job, error) for job, error in refused if job in changed])
 
-    async def cancel_unsatisfiable(self, limit: int = 1000) -> int:
+    async def cancel_unsatisfiable(self, limit: int = 1000) -> list[JobId]:
         """Cancel jobs whose dependencies can no longer be met, and cancelled ones that never arrived.
 
-        The latter were cancelled while they were being sent. Returns how many were cancelled.
+        The latter were cancelled while they were being sent. Returns those that were cancelled.
         """
         cluster = {"cluster": self._lease.cluster}
         values = cluster | {"seconds": GIVEN_UP_SECONDS, "limit": limit}
         never_sent = list((await self._connection.execute(_NEVER_SENT, values)).scalars())
         if never_sent:
             await self._cancel(dict.fromkeys(never_sent, "cancelled before it was sent"), "", None)
-        ended = len(never_sent)
+        ended = [JobId(id_) for id_ in never_sent]
         # Other jobs may depend on those cancelled here: a chain of dependencies ends one job at a time.
-        while ended < limit:
-            rows = await self._connection.execute(_UNSATISFIABLE, cluster | {"limit": limit - ended})
+        while len(ended) < limit:
+            rows = await self._connection.execute(_UNSATISFIABLE, cluster | {"limit": limit - len(ended)})
             reasons = {row.id: _dependency_reason(row) for row in rows}
             if not reasons:
                 break
             await self._cancel(reasons, "DependencyFailed", EventKind.NOT_STARTED)
-            ended += len(reasons)
+            ended += map(JobId, reasons)
         return ended
 
     async def _lock(self, ids: Sequence[int]) -> dict[int, AnyRow]:

@@ -80,7 +80,7 @@ _LINKS = text("""
 # In the order of `JobRecord`.
 _READ = text(f"""
     SELECT {", ".join(f"job.{name}" for name in NAMES)}, job.cluster, job_class.user_name, job_class.native,
-        job_class.pool, job_class.slice,
+        job_class.pool, job_class.slice, job_class.project, job_class.labels,
         CAST(job.xmin AS text) AS version, now() AS moment,
         (SELECT date_trunc('second', at) FROM mirror_mark WHERE cluster = :cluster) AS complete_at
     FROM job JOIN job_class ON job_class.id = job.class
@@ -267,23 +267,21 @@ class MirrorWriter(FencedWriter):
                 stored = await self._load(reports, prefix)
                 changes = decide(reports, stored)
             deferred = await self._requeue(stored, changes)
-            await self._write(stored, changes)
-            ended = [
-                JobId(id_) for id_ in changes.ended if id_ in stored.rows and not stored.rows[id_].native
-            ]
+            ended = [*await self._write(stored, changes), *map(JobId, changes.ended)]
         if mark is not None:
             values = {"cluster": self._lease.cluster, "mark": mark, "complete": complete}
             await self._connection.execute(_SET_MARK, values)
         return MirrorResult(tuple(ended), tuple(changes.doubles), tuple(deferred))
 
-    async def mark_lost(self, ids: Sequence[EngineId]) -> None:
-        """Mark jobs as lost, ended when they were last seen: the engine no longer knows them."""
+    async def mark_lost(self, ids: Sequence[EngineId]) -> list[JobId]:
+        """Mark jobs as lost, ended when they were last seen: the engine does not know them. Returns them."""
         values = {"cluster": self._lease.cluster, "ids": list(ids)}
-        lost = list((await self._connection.execute(_LOCK_LOST, values)).scalars())
+        lost = [JobId(id_) for id_ in (await self._connection.execute(_LOCK_LOST, values)).scalars()]
         if lost:
             await self._connection.execute(_LOST, {"cluster": self._lease.cluster, "ids": lost})
             await metering.queue(self._connection, self._lease.cluster, [(job, None) for job in lost])
             await settle_dependencies(self._connection, lost)
+        return lost
 
     async def _lock_unchanged(self, stored: StoredJobs, touched: Collection[int]) -> bool:
         """Lock the rows to change. Returns whether none was written since it was read."""
@@ -397,8 +395,9 @@ class MirrorWriter(FencedWriter):
         await gpu_events.spare(self._connection, spare)
         return deferred
 
-    async def _write(self, stored: StoredJobs, changes: JobChanges) -> None:
-        await self._insert_new(stored, changes)
+    async def _write(self, stored: StoredJobs, changes: JobChanges) -> list[JobId]:
+        """Write what changed. Returns new jobs that have ended already."""
+        ended = await self._insert_new(stored, changes)
         if changes.jobs:
             rows = [columns_of(id_, record) for id_, record in changes.jobs.items()]
             await self._connection.execute(_UPDATE, {"rows": json_rows(rows)})
@@ -408,6 +407,7 @@ class MirrorWriter(FencedWriter):
         await dispatch.link(self._connection, self._lease, changes.links)
         await add_events(self._connection, changes.events)
         await settle_dependencies(self._connection, sorted(changes.ended))
+        return ended
 
     async def _write_gpus(self, changes: JobChanges) -> None:
         """Write where exporters show attempts that changed or were found on their GPUs."""
@@ -418,14 +418,18 @@ class MirrorWriter(FencedWriter):
             await self._connection.execute(_PUT_GPUS, {"rows": json_rows(rows)} | cluster)
             await self._connection.execute(_FORGET_GPUS, {"kept": KEEP_GPUS} | cluster)
 
-    async def _insert_new(self, stored: StoredJobs, changes: JobChanges) -> None:
-        """Insert native jobs, in order of submission, so that ids reflect it as far as possible."""
+    async def _insert_new(self, stored: StoredJobs, changes: JobChanges) -> list[JobId]:
+        """Insert native jobs, in order of submission, so that ids reflect it as far as possible.
+
+        Returns those that have ended already.
+        """
         reports = sorted(changes.new, key=lambda report: (report.submitted_at, report.array_index or 0))
         if not reports:
-            return
+            return []
         new = list(zip(await new_ids(self._connection, len(reports)), reports, strict=True))
         firsts = await self._first_tasks(new)
         rows: list[dict[str, object]] = []
+        ended: list[JobId] = []
         for id_, report in new:
             merge = merge_replicas if has_replicas(report, None) else merge_attempts
             attempts = merge((), 0, report)
@@ -438,10 +442,13 @@ class MirrorWriter(FencedWriter):
             }
             rows.append(columns_of(id_, record) | fixed)
             changes.links.append((report.engine_id, id_, 0, 0, False))
+            if not record.open:
+                ended.append(JobId(id_))
             if attempts.put:
                 changes.attempts.append((id_, attempts))
         values = {"cluster": self._lease.cluster, "rows": json_rows(rows), "late": LATE}
         await self._connection.execute(_INSERT, values)
+        return ended
 
     async def _first_tasks(self, new: Collection[tuple[int, SeenJob]]) -> dict[EngineId, int]:
         """Return the first job of each native array."""

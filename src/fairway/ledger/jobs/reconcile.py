@@ -36,6 +36,7 @@ from fairway.model.job import (
     engine_name,
     parse_engine_name,
 )
+from fairway.model.labels import MAX_LABEL_LENGTH
 from fairway.policy import retry
 
 COLUMNS: Final = """
@@ -431,7 +432,20 @@ def native_class(report: SeenJob, cluster: str, stored: AnyRow | None) -> JobCla
         pool, slice_ = stored.pool, stored.slice  # no pod is there to tell: it was scaled to 0, or ended
     team, priority = report.team or NONE, report.priority or NONE
     of = (cluster, report.user, team, pool, slice_ or NONE, priority)
-    return JobClass(*of, native=True, kind=sanitize(report.kind), service=report.service)
+    # What the engine does not tell, e.g. in the records of ended jobs, is as it was.
+    project, labels = report.project, report.labels
+    if project is None:
+        project = stored.project if stored is not None else NONE
+    if labels is None:
+        labels = tuple(sorted(stored.labels.items())) if stored is not None else ()
+    return JobClass(
+        *of,
+        native=True,
+        kind=sanitize(report.kind),
+        service=report.service,
+        project=sanitize(project, MAX_LABEL_LENGTH),
+        labels=labels,
+    )
 
 
 def new_native_record(report: SeenJob, class_: int) -> JobRecord:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.jobs import submit
+from fairway.ledger.jobs.label_values import LIMITED
 from fairway.ledger.records.jobs import (
     DesiredState,
     EventKind,
@@ -33,7 +34,7 @@ from fairway.ledger.records.jobs import (
 )
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import sql_list
-from fairway.ledger.sql_values import AnyRow, page_limit
+from fairway.ledger.sql_values import AnyRow, json_rows, page_limit
 from fairway.model.access import Role
 from fairway.model.job import (
     OPEN_JOBS,
@@ -106,7 +107,7 @@ _ROW: Final = """
         job_class.pool, job_class.slice, job.gpus, job.nodes, job.devices, job.state, job.wish, job.code,
         job.reason, job.reason_code, job_class.native, job.engine_id, job.array_first, job.array_index,
         job.attempts, job.submitted_at, job.started_at, job.ended_at, job.exit_code, job.time_seconds,
-        job_class.kind, job_class.service, job.replicas
+        job_class.kind, job_class.service, job.replicas, job_class.project, job_class.labels
     FROM job JOIN job_class ON job_class.id = job.class
 """
 
@@ -402,7 +403,11 @@ class _JobQuery:
             *self._equals("job_class.native", which.native),
             *self._equals("job_class.priority", which.priority),
             *self._equals("job_class.service", which.service),
+            *self._equals("job_class.project", which.project),
         )
+        if which.labels:
+            self._values["labels"] = json_rows(dict(which.labels))
+            self._of_class += ("job_class.labels @> CAST(:labels AS jsonb)",)
         if which.kind is not None:
             self._values["kind"] = which.kind.lower()
             self._of_class += ("lower(job_class.kind) = :kind",)
@@ -792,6 +797,10 @@ class JobStore(LedgerStore):
         """Return users who ever had a job and whose names have this part, in lower case."""
         return [UserName(row.user_name) for row in await self._fetch(_USERS, {"part": part, "limit": limit})]
 
+    async def limited_labels(self, cluster: str) -> tuple[str, ...]:
+        """Return the keys of which a value of a job became `(other)` within a day; empty: projects."""
+        return tuple(row.key for row in await self._fetch(LIMITED, {"cluster": cluster}))
+
     async def has_key(self, by: str, key: str) -> bool:
         """Return whether jobs were submitted under this key."""
         async with self._connections.single() as connection:
@@ -944,6 +953,8 @@ def _job_row(row: AnyRow) -> JobRow:
         kind=row.kind,
         service=row.service,
         replicas=row.replicas,
+        project=row.project or None,
+        labels=row.labels,
     )
 
 

@@ -7,7 +7,7 @@ dependencies between jobs. Whoever ends a job settles the dependencies on it in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,12 +18,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.errors import HeldByRole, KeyReused
+from fairway.ledger.jobs import label_values
 from fairway.ledger.records.jobs import HOLD_ROLE, DesiredState, EventKind, NewJob, parse_hold_role
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import arrays, json_rows
 from fairway.model.access import Role
 from fairway.model.job import After, JobId, JobSpec, JobState, format_job_id
+from fairway.model.labels import OTHER_VALUE, Labels
 from fairway.model.text import first_few
 
 _KEY = text("SELECT digest, ids FROM submission_key WHERE by_whom = :by AND key = :key")
@@ -87,13 +89,14 @@ _EVENTS = text("""
         AS event (job bigint, at timestamptz, kind text, by_whom text, text text)
 """)
 
-_CLASS_KEY = "cluster, user_name, team, pool, slice, priority, native, kind, service"
+_CLASS_KEY = "cluster, user_name, team, pool, slice, priority, native, kind, service, project, labels"
 
 _CLASS_ARRAYS = f"""
     unnest(
         CAST(:clusters AS text[]), CAST(:users AS text[]), CAST(:teams AS text[]), CAST(:pools AS text[]),
         CAST(:slices AS text[]), CAST(:priorities AS text[]), CAST(:natives AS bool[]),
-        CAST(:kinds AS text[]), CAST(:services AS bool[])
+        CAST(:kinds AS text[]), CAST(:services AS bool[]), CAST(:projects AS text[]),
+        CAST(CAST(:labels AS text[]) AS jsonb[])
     ) WITH ORDINALITY AS wanted ({_CLASS_KEY}, place)
 """
 
@@ -227,6 +230,9 @@ class JobClass:
     kind: str = NONE
     """The kind of workload on Kubernetes."""
     service: bool = False
+    project: str = NONE
+    labels: Labels = ()
+    """Of the keys that the fleet keeps for cost."""
 
 
 async def submit(
@@ -349,9 +355,28 @@ async def class_ids(connection: AsyncConnection, classes: Iterable[JobClass]) ->
     found = await _find_classes(connection, wanted)
     missing = [class_ for class_ in wanted if class_ not in found]
     if missing:
-        await connection.execute(_ADD_CLASSES, _class_arrays(missing))
-        found |= await _find_classes(connection, missing)
+        bounded = await _bounded(connection, missing)
+        allowed = sorted(set(bounded.values()), key=astuple)
+        await connection.execute(_ADD_CLASSES, _class_arrays(allowed))
+        ids = await _find_classes(connection, allowed)
+        found |= {class_: ids[bounded[class_]] for class_ in missing}
     return found
+
+
+async def _bounded(connection: AsyncConnection, classes: Iterable[JobClass]) -> dict[JobClass, JobClass]:
+    """Replace projects and values of labels of which there are too many by `(other)`."""
+    values = {class_: ((NONE, class_.project), *class_.labels) for class_ in classes}
+    wanted = sorted({pair for pairs in values.values() for pair in pairs if pair[1]})
+    if not wanted:
+        return {class_: class_ for class_ in values}
+    known = await label_values.known(connection, wanted) | {(NONE, NONE)}
+    bounded = {}
+    for class_, pairs in values.items():
+        (_, project), *labels = (
+            (key, value if (key, value) in known else OTHER_VALUE) for key, value in pairs
+        )
+        bounded[class_] = replace(class_, project=project, labels=tuple(labels))
+    return bounded
 
 
 async def settle_dependencies(connection: AsyncConnection, ended: Sequence[int]) -> None:
@@ -479,6 +504,8 @@ def _class_of(job: NewJob) -> JobClass:
         native=False,
         kind=job.kind,
         service=job.service,
+        project=job.project,
+        labels=job.labels,
     )
 
 
@@ -489,7 +516,8 @@ async def _find_classes(connection: AsyncConnection, wanted: list[JobClass]) -> 
 
 def _class_arrays(classes: Iterable[JobClass]) -> dict[str, object]:
     names = ("clusters", "users", "teams", "pools", "slices", "priorities", "natives", "kinds", "services")
-    return arrays(map(astuple, classes), *names)
+    rows = [(*astuple(class_)[:-1], json_rows(dict(class_.labels))) for class_ in classes]
+    return arrays(rows, *names, "projects", "labels")
 
 
 async def _add_dependencies(

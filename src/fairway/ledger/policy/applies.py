@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import TextClause, func, insert, select, text
@@ -44,6 +45,13 @@ _SAME_TEXT = select(
     .over(partition_by=fleet_revision.c.digest, order_by=fleet_revision.c.id, rows=(None, -1))
     .label("earlier"),
 ).subquery()
+
+_SUCCESSFUL = text("""
+    SELECT COALESCE(min(finished_at), apply.created_at) AS at, revision
+    FROM apply JOIN apply_cluster ON apply_cluster.apply = apply.id
+    WHERE kind = 'apply' AND revision IS NOT NULL AND state = 'done'
+    GROUP BY apply.id ORDER BY 1, apply.id
+""")
 
 _APPLY = select(
     apply.c.id,
@@ -268,6 +276,10 @@ class ApplyStore(LedgerStore):
         for row in clusters:
             by_apply.setdefault(row.apply, []).append(_cluster(row, ()))
         return tuple(_apply(row, by_apply.get(row.id, [])) for row in rows)
+
+    async def successful(self) -> list[tuple[datetime, int]]:
+        """Return when each apply of a fleet first succeeded on a cluster, and its revision, in order."""
+        return [(row.at, row.revision) for row in await self._fetch(_SUCCESSFUL)]
 
     async def next_work(self, cluster: str) -> ApplyWork | None:
         """Return the oldest open work of a cluster. Returns None if there is none."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import insert, select, text, tuple_
@@ -53,7 +55,28 @@ _DRIFT = text("""
         (excluded.kind, excluded.team, excluded.wanted, excluded.found, excluded.changed_by)
 """)
 
+_SUMMARY = text("""
+    SELECT cluster, count(*) AS objects, max(newest) AS newest,
+        (array_agg(name ORDER BY newest DESC, name))[1 : 20] AS names
+    FROM (
+        SELECT cluster, object_kind || ' ' || object_name AS name, max(since) AS newest FROM drift
+        GROUP BY cluster, object_kind, object_name
+    ) AS object GROUP BY cluster ORDER BY cluster
+""")
+
 _ORDER = (drift.c.cluster, drift.c.object_kind, drift.c.object_name, drift.c.field)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSummary:
+    """How a cluster differs from what was applied, in numbers."""
+
+    cluster: ClusterName
+    objects: int
+    newest: datetime
+    """When the latest difference was found."""
+    names: Sequence[str]
+    """Some of the objects, those with the latest differences first."""
 
 
 class DriftStore(LedgerStore):
@@ -88,6 +111,11 @@ class DriftStore(LedgerStore):
             )
             for row in await self._fetch(page)
         )
+
+    async def summary(self) -> tuple[DriftSummary, ...]:
+        """Return how each cluster with drift differs."""
+        rows = await self._fetch(_SUMMARY)
+        return tuple(DriftSummary(ClusterName(r.cluster), r.objects, r.newest, r.names) for r in rows)
 
     async def interventions(
         self, *, cluster: str | None = None, before: int | None = None, limit: int = 100

@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Protocol
 
 from fairway.model.budget import BudgetLevel, Hold
-from fairway.model.charge import ChargeKind, Label, Span
+from fairway.model.charge import LABEL_PREFIX, ChargeKind, Dimension, JobLabel, Label, Span
+from fairway.model.labels import Labels
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply
 
@@ -44,6 +45,16 @@ class UsageFilter:
     """Empty string: whole GPUs."""
     names: frozenset[str] | None = None
     """Names of jobs: like the label NAME, read from the raw rows."""
+    projects: frozenset[str] | None = None
+    """Empty string: no project."""
+    labels: Labels = ()
+    """Labels of jobs, all of which must match."""
+
+    def by_dimension(self) -> dict[Dimension, frozenset[str]]:
+        """Return the conditions that only usage by somebody can meet, by dimension."""
+        names = {Label.TEAM: self.teams, Label.USER: self.users, Label.PROJECT: self.projects}
+        found: dict[Dimension, frozenset[str]] = {label: of for label, of in names.items() if of is not None}
+        return found | {JobLabel(f"{LABEL_PREFIX}{key}"): frozenset({value}) for key, value in self.labels}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +62,32 @@ class UsageView:
     """A query on usage: filter, spans of each pool, and the labels to group by."""
 
     spans: Mapping[PoolName, Sequence[Span]]
-    by: tuple[Label, ...] = ()
+    by: tuple[Dimension, ...] = ()
     which: UsageFilter = UsageFilter()
 
     @property
     def raw(self) -> bool:
-        """Whether it needs names of jobs, which the sums do not have."""
-        return Label.NAME in self.by or self.which.names is not None
+        """Whether it needs names of jobs or outcomes of attempts, which the sums do not have."""
+        return Label.NAME in self.by or self.by_outcome or self.which.names is not None
+
+    @property
+    def by_outcome(self) -> bool:
+        """Whether it needs the outcomes of attempts."""
+        return Label.OUTCOME in self.by
 
     @property
     def by_job(self) -> bool:
         """Whether it needs names of jobs at all; those of services have sums of their own."""
         return self.raw or Label.SERVICE in self.by
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAndThere:
+    """Device-seconds of a supply in one hour: those that were metered as held, and those that existed."""
+
+    supply: Supply
+    held: int
+    there: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,19 @@ class PricePointRow:
     pool: PoolName
     at: datetime
     per_gpu_hour: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPricePoint:
+    """A report of a spot price, or its withdrawal, with who sent it and when."""
+
+    at: datetime
+    per_gpu_hour: Decimal | None
+    """None: withdrawn."""
+    by: str
+    kept_at: datetime
+    newest: bool
+    """Whether no later report about this moment replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +138,8 @@ class ClosedCharge:
     """None: of no team."""
     device_seconds: int
     amount: Decimal
+    inside: tuple[TeamName, ...] | None = ()
+    """The teams that it was inside of, the top-level one first; None: closed before this was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +160,27 @@ class StoredBudgetStatus:
     since: datetime | None = None
     """When it reached this level and hold; set by the ledger, ignored on writing."""
     checked_at: datetime | None = None
+    expected: Decimal | None = None
+    """What will be spent when the period ends, in 80 % of cases between `low` and `high`; None while held."""
+    low: Decimal | None = None
+    high: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForecast:
+    """What a team, with those inside it, or a project will have spent when the month ends."""
+
+    label: Label
+    payer: str
+    month: date
+    """Its first day."""
+    spent: Decimal
+    expected: Decimal
+    """In 80 % of cases between `low` and `high`."""
+    low: Decimal
+    high: Decimal
+    checked_at: datetime | None = None
+    """Set by the ledger, ignored on writing."""
 
 
 @dataclass(frozen=True, slots=True)

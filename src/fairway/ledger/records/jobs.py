@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from fairway.model.access import Role
 from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Order, Placement
+from fairway.model.labels import Labels
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -28,6 +30,10 @@ class NewJob:
     """The kind of workload on Kubernetes; empty: a job."""
     service: bool = False
     """Whether it runs until somebody ends it."""
+    project: str = ""
+    """Empty: none."""
+    labels: Labels = ()
+    """Of the keys that the fleet keeps for cost."""
 
 
 class DesiredState(StrEnum):
@@ -99,6 +105,9 @@ class JobRow:
     """Whether it runs until somebody ends it."""
     replicas: int | None = None
     """Replicas that run now; None: it has one attempt at a time."""
+    project: str | None = None
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Of the keys that the fleet keeps for cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,10 @@ class JobFilter:
     kind: str | None = None
     """A kind of workload on Kubernetes, in any case; empty: jobs alone."""
     service: bool | None = None
+    project: str | None = None
+    """Empty: jobs without one."""
+    labels: Labels = ()
+    """With all of these, of the keys that the fleet keeps for cost."""
 
 
 class JobSortKey(StrEnum):
@@ -289,7 +302,7 @@ class MirrorResult:
     """The result of storing a batch of observed jobs."""
 
     ended: tuple[JobId, ...]
-    """Fairway's jobs that ended in this batch."""
+    """Jobs that ended in this batch, native ones too."""
     doubles: tuple[EngineId, ...]
     """Second engine jobs of one order, which must be ended."""
     deferred: tuple[EngineId, ...] = ()

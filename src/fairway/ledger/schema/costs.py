@@ -163,7 +163,8 @@ capacity_day: Final = Table(
     *map(_sum, (*_STATES, "gpu_seconds")),
 )
 
-# Of several rows for one moment, the one with the newest `kept_at` is in force.
+# Of several rows for one moment, the one with the newest `kept_at` is in force; without a price it withdraws
+# the others.
 price_point: Final = Table(
     "price_point",
     metadata,
@@ -171,7 +172,7 @@ price_point: Final = Table(
     _key("at", Moment),
     Column("kept_at", Moment, primary_key=True, server_default=func.now()),
     _text("by_whom"),
-    Column("per_gpu_hour", Numeric, nullable=False),
+    Column("per_gpu_hour", Numeric),
 )
 
 # A closed month's charges as they were reported; `used_in` is an earlier month in a correction.
@@ -194,6 +195,7 @@ closed_charge: Final = Table(
     *(Column(name, Name, nullable=False) for name in (*_SUPPLY, "team")),
     _sum("device_seconds"),
     Column("amount", Numeric, nullable=False),
+    Column("inside", Text),
 )
 
 budget_standing: Final = Table(
@@ -205,10 +207,20 @@ budget_standing: Final = Table(
     Column("runs_out", Date),
     _text("level"),
     Column("hold", Text),
+    *(Column(name, Numeric) for name in ("expected", "low", "high")),
     _moment("since"),
     _moment("checked_at"),
     CheckConstraint("level IN ('ok', 'warned', 'spent')", name="level"),
     CheckConstraint("hold IN ('low-only', 'stop')", name="hold"),
+)
+spending_forecast: Final = Table(
+    "spending_forecast",
+    metadata,
+    _key("label", Text()),
+    _key("payer"),
+    Column("month", Date, nullable=False),
+    *(Column(name, Numeric, nullable=False) for name in ("spent", "expected", "low", "high")),
+    _moment("checked_at"),
 )
 budget_event: Final = Table(
     "budget_event",

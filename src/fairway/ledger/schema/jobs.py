@@ -21,7 +21,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from fairway.ledger.records.jobs import DesiredState, EventKind
 from fairway.ledger.schema.tables import NONE, Moment, Name, metadata, one_of, sql_list
@@ -44,14 +44,29 @@ job_class: Final = Table(
     Column("kind", Name, nullable=False, server_default=NONE),
     # Runs until somebody ends it; its attempts are replicas.
     Column("service", Boolean, nullable=False, server_default=text("false")),
+    Column("project", Name, nullable=False, server_default=NONE),
+    # Of the keys in the fleet file's cost.labels only. `label_value` bounds their values.
+    Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     UniqueConstraint(
         *("cluster", "user_name", "team", "pool", "slice", "priority", "native", "kind", "service"),
+        *("project", "labels"),
         name="job_class_alike_key",
     ),
 )
 Index(None, job_class.c.user_name)
 Index(None, job_class.c.team)
 Index(None, job_class.c.pool)
+Index(None, job_class.c.project)
+
+# The values that count apart in sums of usage, and when each was first used. Further ones are `(other)`.
+label_value: Final = Table(
+    "label_value",
+    metadata,
+    # Empty: projects.
+    Column("key", Name, primary_key=True),
+    Column("value", Name, primary_key=True),
+    Column("added_at", Moment, nullable=False, server_default=func.now()),
+)
 
 OPEN_JOBS_SQL: Final = sql_list(OPEN_JOBS)
 """The states of open jobs, for `state IN (…)`."""

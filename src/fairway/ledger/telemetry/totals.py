@@ -18,7 +18,6 @@ from fairway.ledger.records.costs import LocalTime, UsageView
 from fairway.ledger.schema.telemetry import PEAK
 from fairway.ledger.sql_values import seconds, supply
 from fairway.ledger.usage.spans import (
-    COLUMNS,
     NARROW,
     PLACES,
     SETTINGS,
@@ -27,6 +26,7 @@ from fairway.ledger.usage.spans import (
     SplitSpans,
     TimeSlots,
     UsageCondition,
+    column_of,
 )
 from fairway.model.charge import Label
 from fairway.model.gpu_use import GpuUse, GpuUseSum, MetricCode
@@ -101,7 +101,7 @@ class _TotalsQuery:
         self._condition = condition
         self._codes = tuple(codes)
         self._raw = view.by_job
-        self._columns = [COLUMNS[label] for label in view.by if label is not Label.DAY]
+        self._columns = [column_of(label) for label in view.by if label is not Label.DAY]
         self._days = [n for n, label in enumerate(view.by) if label is Label.DAY]
         self._found: dict[tuple[int, str, str, tuple[str, ...]], GpuUseSum] = {}
 

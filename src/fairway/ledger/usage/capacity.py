@@ -12,7 +12,7 @@ from sqlalchemy import TextClause, text
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter
-from fairway.ledger.records.costs import LocalTime
+from fairway.ledger.records.costs import HeldAndThere, LocalTime
 from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import AnyRow, arrays, moment, seconds, supply
 from fairway.ledger.usage.metering import Hours
@@ -106,6 +106,30 @@ _GONE = text("""
     WHERE cluster = :cluster AND capacity_now.pool = gone.pool AND capacity_now.slice = gone.slice
 """)
 
+# Only of supplies whose capacity was known all the hour. A span is as long as the meter was away, at most a
+# month.
+_HELD_AND_THERE = text("""
+    SELECT used.pool, used.slice, used.held, known.there
+    FROM (
+        SELECT job_class.pool, job_class.slice, CAST(sum(device_seconds) AS bigint) AS held
+        FROM usage_hour JOIN job_class ON job_class.id = usage_hour.class
+        WHERE usage_hour.hour = :start AND job_class.cluster = :cluster AND job_class.pool <> ''
+        GROUP BY job_class.pool, job_class.slice
+    ) AS used
+    CROSS JOIN LATERAL (
+        SELECT CAST(sum(seconds) AS bigint) AS seconds, CAST(sum(seconds * total) AS bigint) AS there
+        FROM (
+            SELECT date_part('epoch', least(ended_at, :end) - greatest(started_at, :start)) AS seconds, total
+            FROM capacity
+            WHERE cluster = :cluster AND capacity.pool = used.pool AND capacity.slice = used.slice
+                AND started_at > CAST(:start AS timestamptz) - interval '32 days'
+                AND started_at < :end AND ended_at > :start
+        ) AS part
+    ) AS known
+    WHERE known.seconds = date_part('epoch', CAST(:end AS timestamptz) - :start)
+    ORDER BY used.pool, used.slice
+""")
+
 _GPUS = text("SELECT pool, sum(gpus) AS gpus FROM capacity_now GROUP BY pool")
 
 _OF_CLUSTERS: Final = "(CAST(:clusters AS text[]) IS NULL OR cluster = ANY(CAST(:clusters AS text[])))"
@@ -164,6 +188,17 @@ class CapacityStore(LedgerStore):
                 seconds(row.metered_to),
             )
             for row in await self._fetch(_CURRENT, {"cluster": cluster})
+        )
+
+    async def held_and_there(self, cluster: str, hour: Span) -> tuple[HeldAndThere, ...]:
+        """Return what was held and what there was in a metered hour, by supply.
+
+        Supplies whose capacity is not known for all of the hour are left out.
+        """
+        values = {"cluster": cluster, "start": moment(hour.start), "end": moment(hour.end)}
+        return tuple(
+            HeldAndThere(supply(row.pool, row.slice), row.held, row.there)
+            for row in await self._fetch(_HELD_AND_THERE, values)
         )
 
     async def sums(

@@ -12,8 +12,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from fairway.ledger.records.costs import LocalTime, UsageFilter
-from fairway.ledger.sql_values import moment
-from fairway.model.charge import Label, Span
+from fairway.ledger.sql_values import json_rows, moment
+from fairway.model.charge import Dimension, Label, Span
 from fairway.model.names import PoolName
 
 FEW_POOLS: Final = 5
@@ -21,7 +21,7 @@ FEW_POOLS: Final = 5
 
 SERVICE_NAME: Final = "CASE WHEN service THEN name ELSE '' END"
 
-COLUMNS: Final = {
+_COLUMNS: Final = {
     Label.TEAM: "team",
     Label.USER: "user_name",
     Label.POOL: "pool",
@@ -29,9 +29,19 @@ COLUMNS: Final = {
     Label.CLUSTER: "cluster",
     Label.SLICE: "slice",
     Label.NAME: "name",
+    Label.OUTCOME: "outcome",
     Label.SERVICE: SERVICE_NAME,
     Label.KIND: "kind",
+    Label.PROJECT: "project",
 }
+
+
+def column_of(label: Dimension) -> str:
+    """Return the SQL of a dimension, whose form was checked: a key of a label has no quotes."""
+    if isinstance(label, Label):
+        return _COLUMNS[label]
+    return f"COALESCE(labels ->> '{label.key}', '')"
+
 
 SETTINGS: Final = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -188,12 +198,17 @@ class UsageCondition:
             "cluster": which.clusters,
             "priority": which.priorities,
             "slice": which.slices,
+            "project": which.projects,
             "pool": frozenset(pools),
         }
         by_column = {column: sorted(names) for column, names in alternatives.items() if names is not None}
         values: dict[str, object] = {f"of_{column}": names for column, names in by_column.items()}
-        of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in by_column)
-        narrow = len(by_column) > 1 or len(by_column["pool"]) <= FEW_POOLS
+        conditions = [f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in by_column]
+        if which.labels:
+            conditions.append("labels @> CAST(:of_labels AS jsonb)")
+            values["of_labels"] = json_rows(dict(which.labels))
+        of_class = " AND ".join(conditions)
+        narrow = len(conditions) > 1 or len(by_column["pool"]) <= FEW_POOLS
         if which.names is None:
             return cls(of_class, "true", values, narrow)
         values["of_name"] = sorted(which.names)

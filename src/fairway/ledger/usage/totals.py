@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,7 +24,6 @@ from fairway.ledger.sql_values import seconds, supply
 from fairway.ledger.usage import archive
 from fairway.ledger.usage.archive import Archive
 from fairway.ledger.usage.spans import (
-    COLUMNS,
     NARROW,
     PLACES,
     SERVICE_NAME,
@@ -34,8 +33,9 @@ from fairway.ledger.usage.spans import (
     SplitSpans,
     TimeSlots,
     UsageCondition,
+    column_of,
 )
-from fairway.model.charge import Label, Span, UsageSum
+from fairway.model.charge import Dimension, JobLabel, Label, Span, UsageSum
 from fairway.model.names import PoolName
 
 SECONDS: Final = 60.0
@@ -91,13 +91,13 @@ _RAW: Final = """
     WITH slot AS (
         SELECT * FROM unnest(CAST(:times AS timestamptz[]), CAST(:slots AS int[])) AS slot (hour, slot)
     ), summed AS (
-        SELECT slot, class, job, sum(CAST(seconds AS bigint) * devices) AS device_seconds
+        SELECT slot, class, job{attempt}, sum(CAST(seconds AS bigint) * devices) AS device_seconds
         FROM ({tables}) AS rows JOIN slot USING (hour)
         WHERE hour BETWEEN :first AND :last AND class IN (SELECT id FROM job_class WHERE {of_class})
-        GROUP BY slot, class, job
+        GROUP BY slot, class, job{attempt}
     ), named AS (
-        SELECT slot, summed.class, COALESCE(job.name, '') AS name, device_seconds
-        FROM summed LEFT JOIN job ON job.id = summed.job
+        SELECT slot, summed.class, COALESCE(job.name, '') AS name, device_seconds{outcome}
+        FROM summed LEFT JOIN job ON job.id = summed.job {outcomes}
     )
     SELECT place, pool, slice, {labels} sum(device_seconds) AS device_seconds
     FROM named JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
@@ -105,8 +105,12 @@ _RAW: Final = """
     GROUP BY {labels} place, pool, slice LIMIT :limit
 """
 
+_OUTCOME: Final = "COALESCE(ending, 'running') AS outcome"
+_OUTCOMES: Final = "LEFT JOIN attempt ON attempt.job = summed.job AND attempt.number = summed.attempt"
+
 _CLASSES: Final = (
-    "SELECT id, cluster, team, user_name, pool, slice, priority, kind, service FROM job_class WHERE {where}"
+    "SELECT id, cluster, team, user_name, pool, slice, priority, kind, service, project, labels"
+    " FROM job_class WHERE {where}"
 )
 
 # A job whose class changed is in the meter's queue: only of other running jobs is the class checked first.
@@ -132,7 +136,7 @@ _UNMETERED: Final = """
             FROM to_meter LEFT JOIN job ON job.id = to_meter.job
         ) AS every GROUP BY id
     ), actual AS (
-        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices, pool, slice,
+        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices, pool, slice, ending,
             attempt.replica <> '' AS replica,
             floor(extract(epoch FROM attempt.started_at)) AS began,
             floor(extract(epoch FROM attempt.ended_at)) AS ended,
@@ -154,23 +158,25 @@ _UNMETERED: Final = """
     ), together AS (
         -- As the meter has it: see `metering`.
         SELECT job, actual.devices, actual.began, runs, ended, until, stored.class AS stored_class,
+            COALESCE(ending, 'running') AS outcome,
             stored.devices AS stored_devices, stored.began AS stored_began, stored.upto,
             CASE WHEN actual.replica AND stored.class IS NOT NULL
                 AND (ended IS NOT NULL OR (actual.pool, actual.slice) <> (stored.pool, stored.slice))
             THEN stored.class ELSE actual.class END AS class
         FROM actual FULL JOIN stored USING (job, attempt)
     ), both_ AS (
-        SELECT job, class, devices, began, stored_class, stored_devices, stored_began, upto,
+        SELECT job, class, devices, began, stored_class, stored_devices, stored_began, upto, outcome,
             COALESCE(class = stored_class AND devices = stored_devices AND began = stored_began, false)
                 AS alike,
             CASE WHEN runs AND ended IS NULL THEN greatest(until, began, upto)
                 ELSE COALESCE(ended, upto, began) END AS ended
         FROM together
     ), stretch AS (
-        SELECT job, class, devices, upto AS began, ended FROM both_ WHERE alike AND ended > upto
-        UNION ALL SELECT job, class, -devices, ended, upto FROM both_ WHERE alike AND ended < upto
-        UNION ALL SELECT job, class, devices, began, ended FROM both_ WHERE NOT alike AND class IS NOT NULL
-        UNION ALL SELECT job, stored_class, -stored_devices, stored_began, upto FROM both_
+        SELECT job, class, devices, upto AS began, ended, outcome FROM both_ WHERE alike AND ended > upto
+        UNION ALL SELECT job, class, -devices, ended, upto, outcome FROM both_ WHERE alike AND ended < upto
+        UNION ALL SELECT job, class, devices, began, ended, outcome FROM both_
+            WHERE NOT alike AND class IS NOT NULL
+        UNION ALL SELECT job, stored_class, -stored_devices, stored_began, upto, outcome FROM both_
             WHERE NOT alike AND stored_class IS NOT NULL
     )
     SELECT job_class.pool, job_class.slice, began, ended, sum(devices) AS devices {labels}
@@ -188,10 +194,10 @@ _NAMES: Final = "LEFT JOIN (SELECT id AS job, name FROM job) AS named USING (job
 class _SumTable:
     """Accumulates the sums of one view."""
 
-    def __init__(self, by: Sequence[Label]) -> None:
+    def __init__(self, by: Sequence[Dimension]) -> None:
         self._day = tuple(n for n, label in enumerate(by) if label is Label.DAY)
         self._sums: dict[tuple[int, str, str, tuple[str, ...]], int] = {}
-        self.columns: Final = tuple(COLUMNS[label] for label in by if label is not Label.DAY)
+        self.columns: Final = tuple(column_of(label) for label in by if label is not Label.DAY)
         """The columns of the labels except the day, which follows from the place."""
 
     def add(
@@ -245,7 +251,7 @@ class _ViewQuery:
         self._splitter: SpanSplitter
         self._split: SplitSpans
         self.parts: Sequence[ArchivedPart] = ()
-        self._classes: dict[int, Mapping[str, str]] = {}
+        self._classes: dict[int, Mapping[str, Any]] = {}
 
     async def read(self, connection: AsyncConnection, newest: int | None) -> None:
         """Read everything but live and archived usage."""
@@ -319,7 +325,8 @@ class _ViewQuery:
 
     async def _read_raw(self, connection: AsyncConnection) -> None:
         """Add the raw rows in PostgreSQL; find the archived objects that are still to be added."""
-        columns = "SELECT hour, class, job, seconds, devices FROM"
+        by_outcome = self.view.by_outcome
+        columns = "SELECT hour, class, job, attempt, seconds, devices FROM"
         tables = ["usage", *await archive.leaving(connection)]
         query = _RAW.format(
             tables=" UNION ALL ".join(f"{columns} {table}" for table in tables),
@@ -327,10 +334,19 @@ class _ViewQuery:
             labels="".join(f"{column}, " for column in self.sums.columns),
             places=PLACES,
             names=self.condition.of_name,
+            attempt=", attempt" if by_outcome else "",
+            outcome=f", {_OUTCOME}" if by_outcome else "",
+            outcomes=_OUTCOMES if by_outcome else "",
         )
         await self._add_rows(connection, query, self._split.hours)
         hours = [_hour(time) for time in self._split.hours.times]
         self.parts = await archive.parts(connection, min(hours), max(hours))
+        if self.parts and by_outcome:
+            raise UsageTooFine(
+                "UsageTooFine",
+                f"usage of {self.parts[-1].month:%Y-%m} is archived, without the outcomes of attempts",
+                "request a later window, or the report without outcome",
+            )
         if self.parts:
             classes = text(_CLASSES.format(where=self.condition.of_class))
             rows = await connection.execute(classes, self.condition.values)
@@ -352,6 +368,11 @@ class _ViewQuery:
         for slot, class_, name, device_seconds in rows:
             row = {**self._classes[class_], "name": name}
             row[SERVICE_NAME] = name if row["service"] else ""
+            row |= {
+                column_of(by): row["labels"].get(by.key, "")
+                for by in self.view.by
+                if isinstance(by, JobLabel)
+            }
             labels = [str(row[column]) for column in self.sums.columns]
             for place in places.get((slot, row["pool"]), ()):
                 key = self._split.places[place]
@@ -405,7 +426,7 @@ class UsageStore(LedgerStore):
     async def sums(
         self,
         spans: Mapping[PoolName, Sequence[Span]],
-        by: Sequence[Label],
+        by: Sequence[Dimension],
         which: UsageFilter,
         live_until: int | None,
         *,

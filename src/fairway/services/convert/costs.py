@@ -9,13 +9,15 @@ from fractions import Fraction
 from typing import Any, Final
 
 from fairway.cost.calendar import Window
+from fairway.cost.commitments import CommitmentUse
 from fairway.cost.efficiency import EfficiencyRow
-from fairway.cost.report import HUNDREDTH, ReportColumn, ReportRow
-from fairway.cost.rounding import rounded
+from fairway.cost.report import ReportColumn, ReportRow
+from fairway.cost.rounding import HUNDREDTH, rounded
+from fairway.ledger.records.costs import StoredPricePoint
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_use import HeldKind, MetricCode
 from fairway.model.names import PoolName
-from fairway.model.price import PricePoint
+from fairway.model.price import Commitment, PricePoint, cent, commitment_ids
 from fairway.services.reports import (
     CapacityDay,
     EfficiencyResult,
@@ -28,6 +30,7 @@ from fairway.services.statements import Statement, StatementEntry
 from fairway.wire import costs as wire
 
 _EXACT: Final = Decimal("0.000000000001")
+_PRICE_STEP: Final = Decimal("0.0001")
 
 
 def cost(
@@ -103,16 +106,53 @@ def capacity(fleet: Fleet, window_: Window, days: Iterable[CapacityDay]) -> wire
     )
 
 
+def commitments(
+    fleet: Fleet, window_: Window, uses: Iterable[tuple[PoolName, Commitment, CommitmentUse]]
+) -> wire.CommitmentReport:
+    """Convert the use of commitments."""
+    quantum = cent(fleet.currency)
+    ids = {p.name: commitment_ids(p.name, p.pricing.commitments) for p in fleet.pools}
+    return wire.CommitmentReport(
+        fleet=fleet.name,
+        currency=fleet.currency,
+        window=window(fleet, window_),
+        commitments=[
+            wire.CommitmentRow(
+                pool=pool,
+                id=ids.get(pool, {}).get(c) or c.id or f"{pool}-{c.since}",
+                gpus=c.gpus,
+                since=c.since,
+                until=c.until,
+                price=c.per_gpu_hour,
+                list_price=rounded(use.list_price, _PRICE_STEP),
+                used_hours=rounded(use.used, HUNDREDTH),
+                idle_hours=rounded(use.idle, HUNDREDTH),
+                absent_hours=rounded(use.absent, HUNDREDTH),
+                uncovered_hours=rounded(use.uncovered, HUNDREDTH),
+                coverage=_percent(use.coverage),
+                utilisation=_percent(use.utilisation),
+                break_even=_percent(use.break_even),
+                saved=rounded(use.saved, quantum),
+            )
+            for pool, c, use in uses
+        ],
+    )
+
+
+def _percent(part: Fraction | None) -> Decimal | None:
+    return None if part is None else rounded(100 * part, Decimal("0.1"))
+
+
 def statements(
     fleet: Fleet, found: Statement, visible: frozenset[str] | None, wanted: frozenset[str] | None
 ) -> wire.Statements:
     """Convert a month's statement by team, for the `wanted` teams; None is all."""
-    entries = [entry for entry in found.lines if wanted is None or entry.billed.team in wanted]
+    entries = [entry for entry in found.lines if wanted is None or entry.billed.is_of(wanted)]
     by_team: dict[str, list[wire.StatementLine]] = {}
     # Teams by name, lines that nobody pays last; this month before the months it corrects.
     for entry in sorted(entries, key=lambda entry: _entry_order(entry, found.month)):
         by_team.setdefault(entry.billed.team, []).append(_line(entry))
-    teams = [_team_statement(team, lines, found.month) for team, lines in by_team.items()]
+    teams = [_team_statement(team, _merged(lines), found.month) for team, lines in by_team.items()]
     return wire.Statements(
         fleet=fleet.name,
         month=_month(found.month),
@@ -124,6 +164,24 @@ def statements(
         of_teams=None if visible is None else sorted(visible),
         statements=teams,
         total=sum((t.total for t in teams), Decimal(0)),
+    )
+
+
+def price_points(fleet: Fleet, pool: str, points: Iterable[StoredPricePoint]) -> wire.PricePoints:
+    """Convert the price series of a pool."""
+    return wire.PricePoints(
+        pool=pool,
+        currency=fleet.currency,
+        points=[
+            wire.PricePointReport(
+                at=p.at,
+                per_gpu_hour=p.per_gpu_hour,
+                by=p.by,
+                stored_at=p.kept_at,
+                in_force=p.newest and p.per_gpu_hour is not None,
+            )
+            for p in points
+        ],
     )
 
 
@@ -183,6 +241,7 @@ def _usage_row(row: ReportRow) -> wire.UsageRow:
 def _waste_row(row: WasteRow) -> wire.WasteRow:
     return wire.WasteRow(
         labels=list(row.labels),
+        others=row.others,
         capacity_hours=row.capacity_hours,
         used_hours=row.used_hours,
         hours=dict(row.hours),
@@ -239,6 +298,18 @@ def _line(entry: StatementEntry) -> wire.StatementLine:
         hours=rounded(Fraction(a.device_seconds, 3600), HUNDREDTH),
         amount=a.amount,
     )
+
+
+def _merged(lines: list[wire.StatementLine]) -> list[wire.StatementLine]:
+    """Add up lines that differ only in what the team was inside of."""
+    found: dict[tuple[str, ...], wire.StatementLine] = {}
+    for line in lines:
+        key = (line.used_in, line.kind, line.cluster, line.pool, line.slice)
+        same = found.setdefault(key, line)
+        if same is not line:
+            sums = {"hours": same.hours + line.hours, "amount": same.amount + line.amount}
+            found[key] = line.model_copy(update=sums)
+    return list(found.values())
 
 
 def _team_statement(team: str, lines: list[wire.StatementLine], month: date) -> wire.TeamStatement:

@@ -167,6 +167,8 @@ def _job(row: JobRow) -> dict[str, Any]:
         "kind": row.kind,
         "service": row.service,
         "replicas": row.replicas,
+        "project": row.project,
+        "labels": dict(row.labels),
     }
 
 

@@ -29,6 +29,7 @@ def plan(
     removals: list[wire.Removal],
     warnings: Iterable[FileFault],
     stopped: Sequence[wire.StoppedApply] = (),
+    objections: Sequence[wire.Objection] = (),
 ) -> wire.Plan:
     """Convert the plan of a fleet."""
     return wire.Plan(
@@ -40,6 +41,7 @@ def plan(
         clusters=[cluster_plan(p) for p in found.clusters],
         failures=[wire.ClusterFailure(**asdict(f)) for f in found.failures],
         warnings=[file_fault(f) for f in warnings],
+        objections=list(objections),
     )
 
 

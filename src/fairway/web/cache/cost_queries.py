@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from fairway.ledger import Ledger, Token
-from fairway.model.charge import Label
+from fairway.model.charge import Dimension
 from fairway.model.fleet import Fleet
 from fairway.services.cost_queries import CostQueries, CostRequest, IdleHolders
 from fairway.services.fleets import Fleets
@@ -52,14 +52,14 @@ class CachedCostQueries(CostQueries):
         return await self._shared(caller, ("idle holders", request), read)
 
     async def cost_by_day(
-        self, caller: Token, request: CostRequest, label: Label | None
+        self, caller: Token, request: CostRequest, label: Dimension | None
     ) -> tuple[wire.CostReport, wire.CostReport]:
         """Return the cached result of `CostQueries.cost_by_day`."""
         read = partial(super().cost_by_day, caller, request, label)
         return await self._shared(caller, ("cost by day", request, label), read)
 
     async def usage_by_day(
-        self, caller: Token, request: CostRequest, label: Label | None
+        self, caller: Token, request: CostRequest, label: Dimension | None
     ) -> tuple[wire.UsageReport, wire.UsageReport]:
         """Return the cached result of `CostQueries.usage_by_day`."""
         read = partial(super().usage_by_day, caller, request, label)

@@ -181,6 +181,7 @@ def test_apply_a_plan_file_sends_its_fleet_and_fingerprints(
             "source": str(fleet),
             "fingerprints": {"hpc": "f" * 64, "cloud": "f" * 64},
             "force": False,
+            "reprice_past": False,
             "confirmed": [],
         }
     ]
@@ -250,6 +251,45 @@ NLP = CLOUD.model_copy(
     update={"kind": RemovalKind.BUDGET, "name": "nlp", "value": "120,000 a month", "gpus": None, "detail": ""}
 )
 REMOVING = RAISED.model_copy(update={"removals": [CLOUD, NLP]})
+
+
+PAST = wire.Objection(
+    code="ClosedMonthWouldChange",
+    message="October 2026 is closed: its statement would change by -12.00 EUR",
+    hint="date it in an open month",
+    forceable=False,
+)
+CURRENCY = wire.Objection(code="CurrencyWouldChange", message="EUR", hint="put it back", forceable=True)
+REPRICING = RAISED.model_copy(update={"objections": [PAST]})
+
+
+@pytest.mark.parametrize(
+    ("objections", "arguments", "sent"),
+    [
+        ([PAST], ["--force"], False),
+        ([PAST], ["--reprice-past"], True),
+        ([PAST, CURRENCY], ["--reprice-past"], False),
+        ([PAST, CURRENCY], ["--reprice-past", "--force"], True),
+    ],
+)
+def test_a_closed_month_changes_on_request(
+    playing: Playing, fleet: Path, objections: list[wire.Objection], arguments: list[str], sent: bool
+) -> None:
+    playing.plans(RAISED.model_copy(update={"objections": objections}))
+    playing.applies(DONE)
+    assert run(root, ["apply", "-f", str(fleet), "--yes", *arguments]) == (0 if sent else 1)
+    assert [body["reprice_past"] for body in playing.sent("POST /v1/applies")] == [True] * sent
+
+
+def test_a_plan_names_the_option_for_a_closed_month(playing: Playing, fleet: Path, said: Said) -> None:
+    playing.plans(REPRICING)
+    assert run(root, ["plan", "-f", str(fleet)]) == 0
+    out, err = said()
+    assert "  needs --reprice-past: October 2026 is closed: its statement would change by -12.00 EUR\n" in out
+    assert "(on " not in out.partition("needs --reprice-past")[2].partition("hint")[0]
+    assert f"fairway apply -f {fleet} --reprice-past" in err
+    assert run(root, ["apply", "-f", str(fleet), "--yes"]) == 1
+    assert "error: not applied: October 2026 is closed: " in said()[1]
 
 
 def test_a_plan_begins_with_what_it_removes(playing: Playing, fleet: Path, said: Said) -> None:

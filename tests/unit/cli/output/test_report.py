@@ -20,6 +20,7 @@ from fairway.cli.commands.price import price
 from fairway.cli.commands.report import ReportFormat, _target, labels_param
 from fairway.cli.output.format import TableView, cell_width, table
 from fairway.cli.output.report import (
+    commitments_view,
     cost_view,
     efficiency_view,
     prices_view,
@@ -32,7 +33,6 @@ from fairway.cli.output.report_html import (
     cost_page,
     daily_values,
     efficiency_page,
-    statements_page,
     usage_page,
     waste_page,
 )
@@ -353,7 +353,6 @@ def test_pages_load_nothing_and_run_nothing() -> None:
             efficiency_report([Label.TEAM], efficiency_row(evil)),
             daily_values(efficiency_report([Label.DAY], *map(efficiency_row, ("2026-10-01", "2026-10-02")))),
         ),
-        statements_page(STATEMENTS),
     ]
     for page in pages:
         links = Links()
@@ -443,3 +442,34 @@ def test_prices_that_are_none_are_refused(value: str) -> None:
     done = CliRunner().invoke(price, ["owned", "--purchase", value, "--gpus", "8", "--lifetime", "4y"])
     assert done.exit_code == 2
     assert "is not an amount" in done.output
+
+
+def test_commitments_fit_a_terminal_and_one_that_does_not_pay_is_marked() -> None:
+    day = datetime(2026, 11, 1, tzinfo=UTC)
+    window = wire.Window(
+        first_day=day.date(), last_day=day.date(), start=day, end=day, timezone="Europe/Berlin"
+    )
+    row = wire.CommitmentRow(
+        pool="cloud-h100",
+        id="reservation-0a1b2c3d4e5f67890",
+        gpus=1024,
+        since=date(2026, 1, 1),
+        until=date(2029, 1, 1),
+        price=Decimal("2.9512"),
+        list_price=Decimal("4.1235"),
+        used_hours=Decimal("123456.78"),
+        idle_hours=Decimal("23456.78"),
+        absent_hours=Decimal(0),
+        uncovered_hours=Decimal("1.5"),
+        coverage=Decimal("99.9"),
+        utilisation=Decimal("71.3"),
+        break_even=None,
+        saved=Decimal("-1234567.89"),
+    )
+    report = wire.CommitmentReport(fleet="acme", currency="USD", window=window, commitments=[row])
+    view = commitments_view(report, wide=False)
+    lines = table(view.columns, view.rows, 100)
+    assert view.alarming == {0}
+    assert "100 %" in lines[1] and "71 %" in lines[1] and "-1,234,567.89" in lines[1]
+    assert all(cell_width(line) <= 100 for line in lines)
+    assert len(commitments_view(report, wide=True).columns) == len(view.columns) + 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,12 +17,14 @@ from fairway.control.loops.apply import ApplyToCluster
 from fairway.control.loops.budget import HoldTeams, TrackBudgets
 from fairway.control.loops.drift import PENDING_HOLD_SECONDS, FindDrift
 from fairway.control.metrics import BudgetMetrics, PolicyMetrics
+from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.engines.port import Unreachable
 from fairway.ledger import Lease, Ledger, Revision, StoredBudgetStatus
-from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold, Running
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold, Running
 from fairway.model.charge import Span
-from fairway.model.fleet import Cluster, Fleet, VirtualConnection
+from fairway.model.fleet import Capacity, Cluster, Fleet, NamedBudget, VirtualConnection
 from fairway.model.names import ClusterName, TeamName
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.price import CostRules
 from fairway.model.team import Team
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, WantedObject
@@ -67,7 +69,7 @@ class HoldToy(Toy):
 
 @dataclass
 class Till:
-    """What teams were charged, said by the test."""
+    """What teams and those inside them were charged, said by the test."""
 
     spent: dict[str, Fraction] = field(default_factory=dict)
     asked: list[Span] = field(default_factory=list)
@@ -77,6 +79,25 @@ class Till:
     ) -> Mapping[TeamName, Fraction]:
         self.asked.append(period)
         return {TeamName(team): amount for team, amount in self.spent.items()}
+
+    async def by_budget(
+        self, fleet: Fleet, budgets: Sequence[NamedBudget], period: Span, now: int | None = None
+    ) -> Mapping[str, Fraction]:
+        return {named.name: self.spent.get(named.name, Fraction(0)) for named in budgets}
+
+    async def budget_models(self, fleet: Fleet, now: int) -> Mapping[str, SpendingModel]:
+        return {str(name): model for name, model in (await self.team_models(fleet, now)).items()}
+
+    async def team_models(self, fleet: Fleet, now: int) -> Mapping[TeamName, SpendingModel]:
+        """As if all of it had been spent evenly on 60 days."""
+        first = date(2026, 9, 16)
+        return {
+            TeamName(team): SpendingModel(DailySpending(first, [float(amount) / 7] * 60))
+            for team, amount in self.spent.items()
+        }
+
+    def clear(self) -> None:
+        """Nothing is cached here."""
 
 
 @dataclass
@@ -99,7 +120,7 @@ class Bench:
         """As a server that just started."""
         self.registry = CollectorRegistry()
         metrics = BudgetMetrics(self.registry)
-        self.count = TrackBudgets(self.ledger, self.parsed, self.till, metrics, clock=self.clock)
+        self.count = TrackBudgets(self.ledger, self.parsed, self.till, self.till, metrics, clock=self.clock)
         self.hold = HoldTeams(HPC, lambda: HoldToy(self.world), self.ledger, self.applied, self.writing)
 
     def parse(self, revision: Revision) -> Fleet:
@@ -155,6 +176,15 @@ def bench(ledger: Ledger) -> Bench:
     return Bench(ledger)
 
 
+async def test_the_metric_has_the_state_that_people_see(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    for spent, state in ((1, "ok"), (60, "runs-out"), (100, "spent")):
+        bench.till.spent = {"nlp": Fraction(spent)}
+        await bench.counted()
+        found = {one.value: bench.told("state", state=one.value) for one in BudgetOutlook}
+        assert found == {one: float(one == state) for one in found}
+
+
 async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Bench) -> None:
     await bench.apply(fleet(budget(100)))
     bench.till.spent = {"nlp": Fraction(79)}
@@ -167,10 +197,18 @@ async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Ben
     assert (nlp.level, nlp.hold, nlp.spent) == (BudgetLevel.SPENT, Hold.STOP, Decimal(100))
     assert await bench.held() == {"nlp": "stop"}
     await bench.counted()
+    warned, _ = [text for _, text in await bench.events()]
+    assert warned.endswith("; will run out 14 days early")  # in the words of the pages and `get budgets`
     assert [text.partition(";")[0] for _, text in await bench.events()] == [
         "November: 80 of 100 USD spent, passing the 80 % warning",
         "November: 100 of 100 USD spent",
     ]
+    told = [one.notice for one in await bench.ledger.notices.unrouted(10)]
+    assert [(one.kind, one.subject, one.team, one.operators) for one in told] == [
+        (NoticeKind.BUDGET, "nlp approaches its budget", "nlp", False),
+        (NoticeKind.BUDGET, "the budget of nlp is spent", "nlp", True),
+    ]
+    assert told[1].text.startswith("nlp: November: 100 of 100 USD spent; on hold: no jobs start")
 
     await bench.apply(fleet(budget(101)))  # raised: the apply itself lets it go
     assert bench.holds() == {}
@@ -178,6 +216,23 @@ async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Ben
     assert (nlp.level, nlp.hold) == (BudgetLevel.WARNED, None)
     assert (await bench.events())[-1][1].endswith("hold lifted: the budget was raised")
     assert await bench.held() == {}
+    assert len(await bench.ledger.notices.unrouted(10)) == 3
+
+
+async def test_a_budget_of_the_fleet_is_told_to_the_operators_and_holds_nobody(bench: Bench) -> None:
+    cloud = NamedBudget("cloud", budget(100, AtLimit.WARN), capacity=(Capacity.SPOT,))
+    of_nlp = NamedBudget("nlp-cloud", budget(100, AtLimit.WARN), team=TeamName("nlp"))
+    await bench.apply(replace(fleet(None), budgets=(cloud, of_nlp)))
+    bench.till.spent = {"cloud": Fraction(101), "nlp-cloud": Fraction(10)}
+    states = await bench.counted()
+    assert (states["cloud"].level, states["nlp-cloud"].level) == (BudgetLevel.SPENT, BudgetLevel.OK)
+    assert (await bench.held(), bench.holds()) == ({}, {})
+    (told,) = [one.notice for one in await bench.ledger.notices.unrouted(10)]
+    assert (told.subject, told.team, told.operators) == ("the budget of cloud is spent", None, True)
+    bench.till.spent["nlp-cloud"] = Fraction(90)
+    await bench.counted()
+    told = [one.notice for one in await bench.ledger.notices.unrouted(10)][-1]
+    assert (told.subject, told.team, told.operators) == ("nlp-cloud approaches its budget", "nlp", True)
 
 
 async def test_prometheus_is_told_what_the_ledger_shows_and_nothing_of_what_left(bench: Bench) -> None:
@@ -186,17 +241,14 @@ async def test_prometheus_is_told_what_the_ledger_shows_and_nothing_of_what_left
     nlp = (await bench.counted())["nlp"]
     assert (bench.told("limit"), bench.told("spent")) == (float(nlp.amount), float(nlp.spent))
     assert bench.told("spent_per_day") == float(nlp.per_day)
-    states = {level.value: bench.told("state", state=level.value) for level in BudgetLevel}
-    assert states == {"ok": 0, "warned": 1, "spent": 0}
     assert nlp.runs_out is not None
     day = datetime.combine(nlp.runs_out, datetime.min.time(), UTC).timestamp()
     assert bench.told("runs_out_timestamp_seconds") == day
 
     bench.till.spent = {}
-    bench.now += 61  # the rate is found anew
     await bench.counted()
     assert (bench.told("spent"), bench.told("runs_out_timestamp_seconds")) == (0, None)
-    assert (bench.told("state", state="ok"), bench.told("state", state="warned")) == (1, 0)
+    assert (bench.told("state", state="ok"), bench.told("state", state="runs-out")) == (1, 0)
 
     await bench.apply(fleet(None))  # no budget any more
     await bench.counted()
@@ -226,7 +278,7 @@ async def test_nobody_is_held_for_a_rounding(bench: Bench) -> None:
 
 async def test_a_budget_covers_the_teams_inside_and_holds_them(bench: Bench) -> None:
     await bench.apply(fleet(None, budget(100, AtLimit.LOW_ONLY)))
-    bench.till.spent = {"nlp": Fraction(70), "research": Fraction(30), "product": Fraction(1000)}
+    bench.till.spent = {"nlp": Fraction(70), "research": Fraction(100), "product": Fraction(1000)}
     assert (await bench.counted())["research"].spent == 100
     assert await bench.held() == {"nlp": "low-only", "research": "low-only"}
 

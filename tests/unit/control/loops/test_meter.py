@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,10 +18,13 @@ from fairway.control.loops.meter import GRACE_SECONDS, MAX_GAP, MeterCluster
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
-from fairway.ledger import Ledger
+from fairway.ledger import Ledger, PricePointRow
 from fairway.ledger.errors import LedgerBusy
+from fairway.ledger.jobs import label_values
+from fairway.ledger.jobs.submit import JobClass, class_ids
 from fairway.ledger.usage.metering import MeteringWriter
-from fairway.model.fleet import Fleet
+from fairway.model.condition import ConditionType
+from fairway.model.fleet import Capacity, Fleet
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.model.price import CostRules
@@ -251,3 +255,110 @@ async def test_what_waits_is_sampled_by_hour(bench: Bench) -> None:
     ).fetchall()
     rows = [(seconds(hour) - NOON, length, sums) for hour, length, sums in found]
     assert rows == [(-HOUR, 30, 8 * 30), (0, 40, 8 * 40)]
+
+
+async def conditions(bench: Bench) -> dict[ConditionType, str]:
+    return {c.condition.type: c.condition.message for c in await bench.ledger.conditions.all()}
+
+
+async def test_more_held_than_there_is_is_a_condition_until_it_is_over(bench: Bench) -> None:
+    """Ghosts: attempts that ended on the cluster, and that nobody reported as ended."""
+    metric = "fairway_usage_above_capacity_devices"
+    labels = {"cluster": HPC, "pool": POOL, "slice": ""}
+    await bench.show(("n1", Health.READY, 8, 8))
+    await bench.step(NOON)
+    real = bench.hand.job(bench.hand.class_(pool=POOL))
+    bench.hand.attempt(real, 1, NOON, devices=8)
+    ghost = bench.hand.job(bench.hand.class_("other", POOL))
+    # A minute too long of all devices: what an observation that comes late explains.
+    bench.hand.attempt(ghost, 1, NOON, NOON + 60, devices=8)
+    await bench.step(NOON + HOUR + GRACE_SECONDS)
+    assert await conditions(bench) == {}
+    bench.hand.attempt(ghost, 2, NOON + HOUR, devices=2)
+    await bench.step(NOON + 2 * HOUR + GRACE_SECONDS)
+    assert await conditions(bench) == {
+        ConditionType.USAGE_ABOVE_CAPACITY: "jobs held 10.0 GPUs of hpc-a100 on average from 07:30 to "
+        "08:30Z, and it had 8.0"
+    }
+    assert bench.registry.get_sample_value(metric, labels) == 2
+    bench.hand.attempt(ghost, 2, NOON + HOUR, NOON + 2 * HOUR, devices=2)
+    await bench.step(NOON + 3 * HOUR + GRACE_SECONDS)
+    assert await conditions(bench) == {}
+    assert bench.registry.get_sample_value(metric, labels) is None
+
+
+async def test_an_hour_whose_capacity_is_not_known_is_not_judged(bench: Bench) -> None:
+    job = bench.hand.job(bench.hand.class_(pool=POOL))
+    bench.hand.attempt(job, 1, NOON - 10 * HOUR, devices=8)
+    await bench.step(NOON + 1800)  # nothing was observed so far
+    await bench.show(("n1", Health.READY, 8, 8))
+    await bench.step(NOON + 1801)
+    await bench.step(NOON + HOUR + GRACE_SECONDS)
+    assert await conditions(bench) == {}
+    await bench.step(NOON + 2 * HOUR + GRACE_SECONDS)
+    assert await conditions(bench) == {}
+
+
+async def test_too_many_values_of_a_label_are_a_condition_of_a_day(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_values, "MAX_NEW_VALUES", 1)
+    plain = JobClass(HPC, "ada", "research", POOL, "", "normal", native=True)
+    async with bench.ledger._connections.transaction() as connection:
+        await class_ids(connection, [replace(plain, labels=(("model", "m1"),))])
+    await bench.step(NOON)
+    assert await conditions(bench) == {}
+    async with bench.ledger._connections.transaction() as connection:
+        await class_ids(connection, [replace(plain, labels=(("model", f"m{n}"),)) for n in range(3)])
+    await bench.step(NOON + 61)
+    assert await conditions(bench) == {
+        ConditionType.TOO_MANY_LABEL_VALUES: "jobs had more than 1,000 new values of the label model in 30 "
+        "days: further ones count as (other) in reports"
+    }
+    bench.db.execute("UPDATE label_value SET added_at = added_at - interval '25 hours'")
+    await bench.step(NOON + 122)
+    assert await conditions(bench) == {}
+
+
+async def test_a_price_feed_that_stops_is_a_condition_until_it_comes_back(
+    ledger: Ledger, db: psycopg.Connection[Any]
+) -> None:
+    metric, labels = "fairway_spot_price_overdue_seconds", {"cluster": HPC, "pool": POOL}
+    await give_fleet(ledger)
+    spot = replace(FLEET, pools=tuple(replace(p, capacity=Capacity.SPOT) for p in FLEET.pools))
+    bench = Bench(ledger, db, spot)
+
+    async def price(at: int) -> None:
+        row = PricePointRow(POOL, datetime.fromtimestamp(at, UTC), Decimal("0.40"))
+        await ledger.prices.add([row], by="feed")
+
+    for number in range(4):
+        await price(NOON - (8 - number) * 6 * HOUR)
+    await bench.step(NOON)
+    assert bench.registry.get_sample_value(metric, labels) is None  # four prices are no feed
+    for number in range(5):
+        await price(NOON - (4 - number) * 6 * HOUR)
+    await bench.step(NOON + 18 * HOUR)
+    assert await conditions(bench) == {}
+    assert bench.registry.get_sample_value(metric, labels) == 0
+    await bench.step(NOON + 18 * HOUR + 90)
+    message = (
+        "spot prices of hpc-a100 have stopped: the newest is from 2026-03-04 06:30Z, and one came "
+        "about every 6 h"
+    )
+    assert await conditions(bench) == {ConditionType.PRICE_FEED_STOPPED: message}
+    assert bench.registry.get_sample_value(metric, labels) == 90
+    await bench.step(NOON + 30 * HOUR)
+    assert await conditions(bench) == {ConditionType.PRICE_FEED_STOPPED: message}
+    await price(NOON + 30 * HOUR)
+    await bench.step(NOON + 30 * HOUR + 61)
+    assert await conditions(bench) == {}
+    await bench.meter.close()
+    assert bench.registry.get_sample_value(metric, labels) is None
+
+
+async def test_owned_pools_have_no_price_feed(bench: Bench) -> None:
+    rows = [PricePointRow(POOL, datetime.fromtimestamp(NOON - n * 60, UTC), Decimal(1)) for n in range(9)]
+    await bench.ledger.prices.add(rows, by="old")
+    await bench.step(NOON + 30 * 86400)
+    assert await conditions(bench) == {}

@@ -226,6 +226,38 @@ async def test_what_was_sent_just_now_is_not_missing(bench: Bench) -> None:
     assert row.state is JobState.WAITING
 
 
+async def test_a_job_that_vanished_just_after_it_was_sent_is_lost(bench: Bench, database_url: str) -> None:
+    """Too young to be missed when the engine listed its jobs, it was never looked for again."""
+    (number,) = await bench.send()
+    bench.world.hidden |= set(bench.world.jobs)
+    bench.world.forgotten |= set(bench.world.jobs)
+    await bench.look()
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE job SET sent_at = sent_at - interval '20 seconds'")
+    bench.now = 16
+    await bench.look()
+    assert (await bench.ledger.jobs.rows([number]))[0].state is JobState.WAITING
+    bench.now = 47
+    await bench.look()
+    assert (await bench.ledger.jobs.rows([number]))[0].state is JobState.LOST
+
+
+async def test_what_is_missing_is_missed_after_a_restart_without_a_list(bench: Bench) -> None:
+    """A virtual cluster outlives its mirror, and then reports changes only."""
+    one, two = (bench.world.put(name, JobState.RUNNING) for name in ("gone", "there"))
+    await bench.look()
+    await bench.restart()
+    bench.world.hidden.add(one)
+    bench.world.forgotten.add(one)
+    bench.world.keeps_engine = True
+    await bench.look()
+    assert bench.world.snapshots == [True, False]
+    bench.now = 31
+    await bench.look()
+    rows = await bench.rows()
+    assert (rows[one].state, rows[two].state) == (JobState.LOST, JobState.RUNNING)
+
+
 async def test_a_second_job_of_one_order_is_ended(bench: Bench) -> None:
     (number,) = await bench.send()
     (first,) = bench.world.jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,17 +12,19 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.channels import NotDelivered, Sender, Target, targets_of
+from fairway.control.channels import Message, NotDelivered, Sender
 from fairway.control.loops import notify
 from fairway.control.loops.notify import BATCH, MAX_ATTEMPTS, DeliverNotices
 from fairway.control.metrics import NoticeMetrics
 from fairway.ledger import FLEET, Lease, LeaseLost, Ledger
+from fairway.ledger.notices import StoredNotice
 from fairway.model.backoff import Backoff
 from fairway.model.channel import Channels, Mail, Slack, Webhook
 from fairway.model.fleet import Cluster, Fleet, VirtualConnection
 from fairway.model.job import JobId, format_job_id
 from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind, NoticeRule, NoticeRules, SendWhen
 from fairway.model.team import Team
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
@@ -29,7 +32,15 @@ from tests.unit.control.loops.receivers import Hooks, Mails, hooks, mails
 
 SETTINGS = Settings(state_dir=Path("/nonexistent"), public_url="https://fairway.example.org")
 RESEARCH, NLP = TeamName("research"), TeamName("nlp")
-IDLE = Notice("idle/17", "job 17 is <idle>", "It used 0 % & holds 8 GPUs.", NLP, UserName("alice"), JobId(17))
+IDLE = Notice(
+    NoticeKind.IDLE,
+    "idle/17",
+    "job 17 is <idle>",
+    "It used 0 % & holds 8 GPUs.",
+    NLP,
+    UserName("alice"),
+    JobId(17),
+)
 
 
 @pytest.fixture
@@ -84,7 +95,7 @@ async def test_a_notice_goes_to_every_channel_once(
     )
     deliver = await loop(ledger, fleet(team, Channels(mail=Mail(("ops@a.org", "x@b.org")))), settings)
     async with ledger.writing(lease) as tx:
-        await tx.notices.add([IDLE, Notice("n", "node down", "gpu001", operators=True)])
+        await tx.notices.add([IDLE, Notice(NoticeKind.HEALTH, "n", "node down", "gpu001", operators=True)])
     for _ in range(3):
         await deliver(lease)
     await deliver.close()
@@ -97,6 +108,7 @@ async def test_a_notice_goes_to_every_channel_once(
     job = format_job_id(17)
     assert body == {
         "version": 1,
+        "kind": "idle",
         "key": "idle/17",
         "subject": "job 17 is <idle>",
         "text": "It used 0 % & holds 8 GPUs.",
@@ -129,8 +141,8 @@ async def test_what_fails_is_tried_again_and_what_succeeded_is_not(
     hook.answers = [503, 302]
     for _ in range(2):
         await deliver(lease)
-    (due,) = await ledger.notices.due(10)
-    assert due.tried == {"research/webhook": 2, "research/slack": 2}
+    tried = {due.channel: due.attempts for due in await ledger.notices.due(10)}
+    assert tried == {"research/webhook": 2, "research/slack": 2}
     (tmp_path / "none").write_text(f"{hook.url}/slack")  # somebody corrects it
     await deliver(lease)
     assert await ledger.notices.due(10) == []
@@ -156,14 +168,31 @@ async def test_a_channel_that_never_answers_well_is_given_up(
     await deliver.close()
 
 
-async def test_a_server_that_lost_its_lease_records_nothing_and_the_next_delivers_again(
+async def test_a_server_that_lost_its_lease_sends_nothing(ledger: Ledger, lease: Lease, hook: Hooks) -> None:
+    deliver = await loop(ledger, fleet(Channels(Webhook(f"{hook.url}/a"))))
+    await ledger.notices.add([IDLE])
+    hook.answers = [503]
+    await deliver(lease)
+    await ledger.leases.release(lease)
+    with pytest.raises(LeaseLost):
+        await deliver(lease)
+    assert len(hook.got) == 1
+    await deliver.close()
+
+
+async def test_a_server_that_loses_its_lease_while_it_sends_records_nothing_and_the_next_sends_again(
     ledger: Ledger, lease: Lease, hook: Hooks
 ) -> None:
     deliver = await loop(ledger, fleet(Channels(Webhook(f"{hook.url}/a"))))
     await ledger.notices.add([IDLE])
+    hook.hold.clear()
+    sending = asyncio.create_task(deliver(lease))
+    while not hook.got:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     await ledger.leases.release(lease)
+    hook.hold.set()
     with pytest.raises(LeaseLost):
-        await deliver(lease)
+        await sending
     taken = await ledger.leases.take("notify", FLEET, "next", 60)
     assert taken is not None
     await deliver(taken)
@@ -177,7 +206,68 @@ async def test_a_notice_without_a_channel_is_done(ledger: Ledger, lease: Lease) 
     deliver = await loop(ledger, fleet(None))
     await ledger.notices.add([IDLE, replace(IDLE, key="gone", team=TeamName("gone"), operators=True)])
     await deliver(lease)
-    assert await ledger.notices.due(10) == []
+    pending = await ledger.notices.pending()
+    assert not (pending.unrouted or pending.due)
+
+
+async def test_a_digest_is_one_message_of_each_notice_once(
+    ledger: Ledger, lease: Lease, hook: Hooks, mail: Mails, database_url: str
+) -> None:
+    rules = NoticeRules((NoticeRule(NoticeKind.BUDGET, SendWhen.DAILY),))
+    team = Channels(Webhook(f"{hook.url}/a"), mail=Mail(("team@a.org",)), rules=rules)
+    settings = replace(SETTINGS, smtp_url=mail.url, smtp_from="fairway@example.org")
+    deliver = await loop(ledger, fleet(team), settings)
+    spent = [replace(IDLE, kind=NoticeKind.BUDGET, key=f"b/{n}", subject=f"spent {n}") for n in range(3)]
+    await ledger.notices.add([IDLE, *spent])
+    await deliver(lease)
+    assert [body["key"] for _, _, body in hook.got] == ["idle/17"]  # at once; the others are for the digest
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE notice_delivery SET due_at = now() WHERE due_at IS NOT NULL")
+    hook.answers = [503]
+    for _ in range(3):
+        await deliver(lease)
+    assert len(mail.got) == 2
+    digest = mail.got[1][1]
+    assert digest["Subject"] == "Fairway: 3 notices: 3 budget"
+    assert all(f"spent {n}" in digest.get_content() for n in range(3))
+    bodies = [body for _, _, body in hook.got[1:]]
+    assert bodies[0] == bodies[1]  # tried again, the same in every byte
+    assert len({headers["idempotency-key"] for _, headers, _ in hook.got[1:]}) == 1
+    assert [one["key"] for one in bodies[1]["notices"]] == ["b/0", "b/1", "b/2"]
+    await deliver.close()
+
+
+async def test_a_long_digest_is_cut_for_slack_and_complete_elsewhere(hook: Hooks, tmp_path: Path) -> None:
+    (tmp_path / "slack").write_text(f"{hook.url}/slack")
+    notices = tuple(
+        StoredNotice(n, replace(IDLE, key=f"k/{n}", text="<" * 7000), datetime.now(UTC)) for n in range(9)
+    )
+    sender = Sender(SETTINGS)
+    for channel in (Slack(str(tmp_path / "slack")), Webhook(f"{hook.url}/all")):
+        await sender.send(Message("a/b", notices), channel)
+    await sender.close()
+    (_, _, short), (_, _, whole) = hook.got
+    assert set(short) == {"text"}  # what Slack, Mattermost and Rocket.Chat accept
+    assert short["text"].startswith("*9 notices: 9 idle*\n")
+    assert short["text"].endswith("…\nIt continues in:  fairway notices list")
+    assert 12_000 < len(short["text"].replace("&lt;", "<")) < 12_100
+    assert [len(one["text"]) for one in whole["notices"]] == [7000] * 9
+
+
+async def test_a_channel_that_is_gone_is_given_up_at_once(
+    ledger: Ledger, lease: Lease, hook: Hooks, database_url: str
+) -> None:
+    deliver = await loop(ledger, fleet(Channels(Webhook(f"{hook.url}/a"))))
+    await ledger.notices.add([IDLE])
+    hook.answers = [503]
+    await deliver(lease)
+    after = await loop(ledger, fleet(Channels(mail=Mail(("team@a.org",)))))
+    await after(lease)
+    assert not (await ledger.notices.pending()).due
+    with psycopg.connect(database_url) as db:
+        row = db.execute("SELECT delivered_at, error FROM notice_delivery").fetchone()
+    assert row == (None, "the channel is no longer configured")
+    await deliver.close()
 
 
 async def test_many_notices_take_several_rounds(ledger: Ledger, lease: Lease, hook: Hooks) -> None:
@@ -203,27 +293,12 @@ async def test_old_notices_are_forgotten_now_and_then(
             assert db.execute("SELECT count(*) FROM notice").fetchone() == (wanted,)
 
 
-def test_where_a_notice_goes() -> None:
-    webhook = Channels(Webhook("https://a.example.org"))
-    both = fleet(webhook, Channels(mail=Mail(("ops@example.org",))))
-
-    def ids(notice: Notice, domain: str | None = None) -> list[str]:
-        return [target.id for target in targets_of(notice, both, domain)]
-
-    assert ids(IDLE) == ["research/webhook"]  # of the team above
-    assert ids(replace(IDLE, operators=True), "example.org") == ["research/webhook", "*/mail", "@alice/mail"]
-    assert ids(replace(IDLE, team=None)) == []
-    assert ids(replace(IDLE, team=TeamName("other"))) == []
-    (target,) = targets_of(replace(IDLE, team=None, user=UserName("bob@b.org")), both, "example.org")
-    assert target.channel == Mail(("bob@b.org",))
-
-
 async def refused(settings: Settings, channel: Webhook | Slack | Mail, seconds: float = 5) -> str:
     sender = Sender(settings, seconds=seconds)
-    created = datetime.now(UTC)
+    message = Message("a/b", (StoredNotice(1, IDLE, datetime.now(UTC)),))
     try:
         with pytest.raises(NotDelivered) as caught:
-            await sender.send(IDLE, created, Target("a/b", channel))
+            await sender.send(message, channel)
     finally:
         await sender.close()
     return str(caught.value)

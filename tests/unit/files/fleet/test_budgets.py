@@ -111,8 +111,10 @@ def test_ending_what_runs_where_nothing_is_stopped_is_worth_a_word() -> None:
 
 def test_the_guides_fleet_is_sound_and_its_keys_are_all_of_them() -> None:
     guide = (Path(__file__).parents[4] / "docs/guides/budgets.md").read_text()
-    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    block, scopes = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     report = checked(block)
+    scoped = checked(block + scopes)
+    assert scoped.faults == () and scoped.fleet is not None and len(scoped.fleet.budgets) == 4
     assert report.faults == () and report.fleet is not None
     assert report.fleet.teams[0].budget == Budget(Decimal(120000), at_limit=AtLimit.LOW_ONLY)
     assert re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE)[:5] == [
@@ -122,3 +124,43 @@ def test_the_guides_fleet_is_sound_and_its_keys_are_all_of_them() -> None:
         "at_limit",
         "running",
     ]
+
+
+SCOPED = """
+budgets:
+  cloud: { amount: 50000.50, every: quarter, warn_at: 75%, capacity: [on-demand, spot] }
+  nlp-hpc: { amount: 9, team: nlp, pools: [hpc-a100] }
+  llm: { amount: 8, project: llm }
+"""
+
+
+def with_scopes(old: str = "", new: str = "") -> str:
+    return SHARED + SCOPED.replace(old, new) if old else SHARED + SCOPED
+
+
+def test_budgets_of_the_fleet_and_of_some_capacity_read_back_as_they_were() -> None:
+    fleet = checked(with_scopes()).fleet
+    assert fleet is not None
+    cloud, hpc, llm = fleet.budgets
+    assert cloud.budget == Budget(Decimal("50000.50"), Every.QUARTER, Decimal("0.75"))
+    assert cloud.scope == "the fleet, on-demand and spot capacity"
+    assert (hpc.scope, llm.scope) == ("team nlp, hpc-a100", "project llm")
+    again = check_text(compose_fleet(fleet), "again.yaml", Path.cwd()).fleet
+    assert again is not None and again.budgets == fleet.budgets
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "path"),
+    [
+        ("llm: {", "nlp: {", "DuplicateBudget", "budgets.nlp"),
+        ("amount: 8", "amount: 0", "EmptyBudget", "budgets.llm.amount"),
+        ("team: nlp", "team: nobody", "UnknownTeam", "budgets.nlp-hpc.team"),
+        ("[hpc-a100]", "[none]", "UnknownPool", "budgets.nlp-hpc.pools[0]"),
+        ("project: llm", "project: llm, team: nlp", "NoEffect", "budgets.llm.project"),
+        ("amount: 8", "amount: 8, at_limit: stop", "UnknownKey", "budgets.llm.at_limit"),
+    ],
+)
+def test_what_is_said_against_them(old: str, new: str, code: str, path: str) -> None:
+    """They only warn: an engine would hold what they do not count, so at_limit is no key of theirs."""
+    fault = only_fault(with_scopes(old, new))
+    assert (fault.code.value, str(fault.locations[0].path)) == (code, path)

@@ -84,8 +84,39 @@ def test_a_fault_says_what_to_write(new: str, more: str, code: str, hint: str) -
     assert hint in f"{fault.hint} {fault.expected}"
 
 
-def test_only_kubernetes_shares_gpus() -> None:
-    shared = SOUND.replace(
-        "slurm: { partition: gpu, gres: a100 }", "slices: [shared-2]\n    slurm: { partition: gpu }"
-    )
-    assert [f.code for f in checked(shared).faults] == ["WrongEngine"]
+SLURM = "slurm: { partition: gpu, gres: a100 }"
+
+
+def test_jobs_share_gpus_on_slurm_too() -> None:
+    assert not checked(SOUND.replace(SLURM, f"slices: [shared-2]\n    {SLURM}")).faults
+
+
+def test_shared_gpus_of_a_partition_are_its_whole_gpus() -> None:
+    both = f"""slices: [shared-2]
+    {SLURM}
+  again:
+    cluster: hpc
+    gpu: A100-80GB
+    capacity: owned
+    price: 1
+    {SLURM}"""
+    assert [f.code for f in checked(SOUND.replace(SLURM, both)).faults] == ["SameGpus"]
+
+
+def test_a_virtual_cluster_shares_no_gpus() -> None:
+    virtual = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: acme
+currency: USD
+clusters: { sim: { engine: virtual } }
+pools:
+  p:
+    cluster: sim
+    gpu: A100-80GB
+    slices: [shared-2]
+    capacity: owned
+    price: 1
+    virtual: { nodes: 1, gpus_per_node: 8 }
+"""
+    assert "WrongEngine" in [f.code for f in checked(virtual).faults]

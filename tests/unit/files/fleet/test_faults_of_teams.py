@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 
 import pytest
 
 from fairway.files import Severity, location_lines, parse_fleet
+from fairway.model.names import TeamName
+from fairway.model.team import Move
 from tests.unit.files.fleets import FOLDER, SHARED, changed, checked, codes, only_fault
 
 # old text, new text, code, line:column, path, a piece of the hint
@@ -471,3 +474,18 @@ def test_fairways_own_user_is_that_of_the_file() -> None:
     text = changed("credentials: {", "credentials: { user: svc,", SHARED)
     assert codes(text.replace("members: [bob]", "members: [bob, fairway]")) == []
     assert codes(text.replace("members: [bob]", "members: [bob, svc]")) == ["SystemUser"]
+
+
+def test_the_past_of_a_team_is_read_and_belongs_to_one() -> None:
+    text = changed("    share: 60\n", "    share: 60\n    renamed_from: science\n", SHARED)
+    text = text.replace("vision: {", "vision: { moved: { from: product, since: 2026-11-01 },")
+    teams = {team.name: team for team in parse_fleet(text, "fleet.yaml", folder=FOLDER).teams}
+    assert teams[TeamName("research")].renamed_from == "science"
+    assert teams[TeamName("vision")].moved == Move(TeamName("product"), date(2026, 11, 1))
+    for taken in ("product", "nlp"):
+        fault = only_fault(text.replace("science", taken))
+        assert (fault.code, fault.path) == ("NameInUse", "teams.research.renamed_from")
+    fault = only_fault(text.replace("vision: {", "vision: { renamed_from: science,"))
+    assert (fault.code, fault.path) == ("NameInUse", "teams.research.teams.vision.renamed_from")
+    fault = only_fault(text.replace("from: product", "from: research"))
+    assert (fault.code, fault.severity) == ("NoEffect", "warning")

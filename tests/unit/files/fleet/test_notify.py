@@ -7,18 +7,42 @@ import pytest
 from fairway.files import FaultCode, check_text
 from fairway.files.fleet.write import compose_fleet
 from fairway.model.channel import Channels, Mail, Slack, Webhook
+from fairway.model.notice_rules import (
+    ChannelKind,
+    NoticeKind,
+    NoticeRule,
+    NoticeRules,
+    QuietHours,
+    SendWhen,
+)
 from tests.unit.files.fleets import SHARED, changed, checked, only_fault
 
 ALL = Channels(
     Webhook(url="https://hooks.example.org/fairway", token_file="/etc/fairway/hook.token"),
     Slack("/etc/fairway/slack.url"),
     Mail(("gpu-ops@example.org", "o'neil+gpus@example.org")),
+    NoticeRules(
+        (
+            NoticeRule(NoticeKind.BUDGET, SendWhen.DAILY),
+            NoticeRule(NoticeKind.JOB_END, SendWhen.HOURLY, (ChannelKind.SLACK, ChannelKind.MAIL)),
+            NoticeRule(NoticeKind.STATEMENT),
+        ),
+        QuietHours(20 * 60, 7 * 60),
+        9,
+    ),
 )
+MAILED = "mail: { to: [ops@a.org] }"
 TEXT = """\
 notify:
   webhook: { url: https://hooks.example.org/fairway, token_file: /etc/fairway/hook.token }
   slack: { url_file: /etc/fairway/slack.url }
   mail: { to: [gpu-ops@example.org, "o'neil+gpus@example.org"] }
+  rules:
+    statement: {}
+    budget: { send: daily }
+    job-end: { send: hourly, to: [slack, mail] }
+  quiet: 20:00-07:00
+  digest_hour: 9
 """
 SECRET = "share: 2, notify: { webhook: { url_file: /etc/fairway/nlp.url } },"
 
@@ -44,6 +68,14 @@ def test_every_key_is_read_and_written_back() -> None:
         ("{ webhook: { token_file: /a } }", None, "name one"),
         ("{ mail: { to: [ops] } }", None, "gpu-ops@example.org"),
         ('{ mail: { to: ["ops@a.org\\r\\nBcc: x@b.org"] } }', None, ""),
+        ("{ rules: { budget: { send: daily } } }", FaultCode.MISSING_KEY, "mail:"),
+        ("{ quiet: 20:00-07:00 }", FaultCode.MISSING_KEY, "mail:"),
+        (f"{{ {MAILED}, rules: {{ budgets: {{}} }} }}", FaultCode.UNKNOWN_KEY, "did you mean budget?"),
+        (f"{{ {MAILED}, rules: {{ budget: {{ send: weekly }} }} }}", FaultCode.NOT_ONE_OF, "daily"),
+        (f"{{ {MAILED}, rules: {{ budget: {{ to: [slack] }} }} }}", FaultCode.NOT_ONE_OF, "one of mail"),
+        (f"{{ {MAILED}, quiet: 20:00-20:00 }}", FaultCode.BAD_VALUE, "20:00-07:00"),
+        (f"{{ {MAILED}, quiet: 8pm-7am }}", FaultCode.BAD_VALUE, "20:00-07:00"),
+        (f"{{ {MAILED}, digest_hour: 24 }}", FaultCode.OUT_OF_RANGE, "23"),
     ],
 )
 def test_faults_say_what_to_write(text: str, code: FaultCode | None, hint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from fairway.files import Severity, check_text, fleet_schema
 from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.price import Commitment, CostRules, PriceStep, Pricing, Sharing
+from fairway.model.price import Commitment, CostRules, PriceStep, Pricing, Sharing, commitment_ids
+from fairway.policy.fleet_diff import describe
 from tests.tier import examples
-from tests.unit.files.fleets import SOUND, changed, checked, only_fault
+from tests.unit.files.fleets import SHARED, SOUND, changed, checked, only_fault
 from tests.unit.files.yaml_values import plain
 
 VALIDATOR = jsonschema.Draft202012Validator(fleet_schema())
@@ -77,6 +79,18 @@ def test_everything_a_pool_can_say_of_money() -> None:
     )
     cut = changed(SLICED, "    price: 1.90\n    slice_prices: { 1g.10gb: 0.30 }\n    virtual:")
     assert dict(pool_of(cut, 2).pricing.slices) == {"1g.10gb": Decimal("0.30")}
+
+
+def test_commitments_have_ids() -> None:
+    lines = (
+        "price: 1.90\ncommitments:\n"
+        "  - { id: sp-1, gpus: 1, price: 1, from: 2026-01-01, until: 2027-01-01 }\n"
+        "  - { gpus: 2, price: 1, from: 2026-01-01, until: 2027-01-01 }\n"
+        "  - { gpus: 3, price: 1, from: 2026-01-01, until: 2027-01-01 }"
+    )
+    commitments = pool_of(priced(lines)).pricing.commitments
+    assert [c.id for c in commitments] == ["sp-1", "", ""]
+    assert list(commitment_ids("hpc", commitments).values()) == ["sp-1", "hpc-2026-01-01", "hpc-2026-01-01-2"]
 
 
 def test_a_pool_without_a_price_is_warned_of_and_can_be_used() -> None:
@@ -166,6 +180,14 @@ MISTAKES = [
         'pools.hpc-a100.slice_prices."1g.10gb"',
         "cut",
     ),
+    (
+        "price: 1.90\ncommitments:\n"
+        "  - { id: sp-1, gpus: 1, price: 1, from: 2026-01-01, until: 2027-01-01 }\n"
+        "  - { id: sp-1, gpus: 1, price: 2, from: 2026-01-01, until: 2027-01-01 }",
+        "RepeatedValue",
+        "pools.hpc-a100.commitments[1].id",
+        "its own id",
+    ),
     ("price: 1.90\nslice_prices: { 1G: 0.3 }", "BadValue", "pools.hpc-a100.slice_prices.1G", "1g"),
 ]
 
@@ -183,6 +205,83 @@ def test_a_price_for_a_slice_the_pool_has_not() -> None:
     fault = only_fault(text)
     assert (fault.code, fault.path) == ("UnknownSlice", 'pools.lab-mig.slice_prices."2g.20gb"')
     assert "not cut into 2g.20gb" in fault.message
+
+
+def on_slices(lines: str, per_gpu: str = "1g.10gb: 7") -> str:
+    """The sound file, its sliced pool with these lines for its price and its GPUs cut so."""
+    names = ", ".join(part.split(":")[0] for part in per_gpu.split(", "))
+    text = changed("slices: [1g.10gb, 3g.40gb]", f"slices: [{names}]")
+    text = changed("1g.10gb: 4, 3g.40gb: 1", per_gpu, text)
+    return changed(SLICED, "".join(f"    {line}\n" for line in lines.splitlines()) + "    virtual:", text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "per_gpu", "pieces"),
+    [
+        ("price: 2.10\nslice_prices: { 1g.10gb: 5.00 }", "1g.10gb: 7", "more 7 × 1g.10gb 35.00 2.10"),
+        ("price: 2.10\nslice_prices: { 1g.10gb: 0.10 }", "1g.10gb: 7", "less 7 × 1g.10gb 0.70 2.10"),
+        ("price: 2.10\ndiscount: 50%\nslice_prices: { 1g.10gb: 0.30 }", "1g.10gb: 7", "more 2.10 1.05"),
+        ("price: { before: 2.10, 2026-07-01: 1.75 }\nslice_prices: { 1g.10gb: 0.30 }", "1g.10gb: 7", "1.75"),
+        # The 3g.40gb is half of the memory that is cut, and so costs 0.95.
+        (
+            "price: 1.90\nslice_prices: { 1g.10gb: 0.30 }",
+            "1g.10gb: 4, 3g.40gb: 1",
+            "more 4 × 1g.10gb + 1 × 3g.40gb 2.15 1.90",
+        ),
+    ],
+)
+def test_slices_that_cost_something_else_than_their_gpu(lines: str, per_gpu: str, pieces: str) -> None:
+    report = checked(on_slices(lines, per_gpu))
+    assert report.fleet is not None  # it can be meant so
+    (fault,) = report.faults
+    assert (fault.code, fault.severity) == ("SlicePricesDiffer", Severity.WARNING)
+    assert fault.path == "pools.lab-mig.slice_prices"
+    assert [piece for piece in pieces.split() if piece not in fault.message] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "per_gpu"),
+    [
+        ("price: 2.10\nslice_prices: { 1g.10gb: 0.30 }", "1g.10gb: 7"),
+        ("price: 1.90\nslice_prices: { 1g.10gb: 0.27 }", "1g.10gb: 7"),  # 1.89: a cent has no sevenths
+        ("price: 1.90\nslice_prices: { 1g.10gb: 0.2375 }", "1g.10gb: 4, 3g.40gb: 1"),
+        (
+            "price: { before: 9, 2026-07-01: 4.20 }\ndiscount: 50%\nslice_prices: { 1g.10gb: 0.30 }",
+            "1g.10gb: 7",
+        ),
+        ("price: 0\nslice_prices: { 1g.10gb: 0.30 }", "1g.10gb: 7"),  # priced by the slice alone
+    ],
+)
+def test_slices_that_cost_what_their_gpu_costs(lines: str, per_gpu: str) -> None:
+    assert checked(on_slices(lines, per_gpu)).faults == ()
+
+
+def test_slices_are_compared_in_the_way_to_cut_that_differs_most() -> None:
+    """Outside of a virtual cluster, a file does not say how many slices a GPU is cut into."""
+
+    def text(slices: str, prices: str) -> str:
+        return changed(
+            PRICE, f"    slices: [{slices}]\n    price: 2.10\n    slice_prices: {{ {prices} }}\n    slurm:"
+        )
+
+    assert (
+        "7 × 1g.10gb costs 35.00" in only_fault(text("1g.10gb, 3g.40gb", "1g.10gb: 5, 3g.40gb: 1.05")).message
+    )
+    assert "2 × 3g.40gb costs 9.00" in only_fault(text("1g.10gb, 3g.40gb", "3g.40gb: 4.50")).message
+    assert "4 × shared-4 costs 4.00" in only_fault(text("shared-4", "shared-4: 1")).message
+    assert checked(text("shared-4", "shared-4: 0.525")).faults == ()
+
+
+def test_slice_prices_beside_commitments_are_a_warning() -> None:
+    """What is committed is paid; slices with a price of their own are not charged it."""
+    lines = (
+        "price: 2.10\nslice_prices: { 1g.10gb: 0.30 }\n"
+        "commitments: [{ gpus: 2, price: 1.00, from: 2026-01-01, until: 2027-01-01 }]"
+    )
+    fault = only_fault(on_slices(lines))
+    assert (fault.code, fault.severity) == ("SlicePricesDiffer", Severity.WARNING)
+    assert "7 × 1g.10gb is charged at 2.10 per hour, and a committed GPU is paid for at 1.00" in fault.message
+    assert checked(on_slices(lines.replace("slice_prices: { 1g.10gb: 0.30 }\n", ""))).faults == ()
 
 
 def test_commitments_beyond_the_pool_are_a_warning() -> None:
@@ -277,6 +376,36 @@ def test_every_word_reads_back() -> None:
     assert read_back(fleet) == fleet
     again = compose_fleet(fleet)
     assert "cost:\n  timezone: Asia/Kolkata\n  overhead: by-usage\n" in again
+
+
+LABELLED = "cost: { labels: [experiment, app.kubernetes.io/name] }\n"
+
+
+def test_labels_for_cost() -> None:
+    fleet = checked(priced("price: 1.90") + LABELLED).fleet
+    assert fleet is not None
+    assert fleet.cost.labels == ("experiment", "app.kubernetes.io/name")
+    assert read_back(fleet) == fleet
+
+
+@pytest.mark.parametrize("keys", ["a, b, c, d, e", "a b", "a'b", "a, a"])
+def test_labels_for_cost_are_few_and_plain(keys: str) -> None:
+    report = checked(priced("price: 1.90") + f"cost: {{ labels: [{keys}] }}\n")
+    assert report.fleet is None
+
+
+def test_projects_are_inherited() -> None:
+    inner = "    projects: [llm, Vision-2]\n"
+    text = changed("    share: 60\n", f"    share: 60\n{inner}", SHARED)
+    report = checked(changed("    priorities: [urgent, normal]\n", "    projects: [other]\n", text))
+    assert report.fleet is not None, report.faults
+    found = {str(team.name): team.projects for team in report.fleet.teams}
+    assert found["research"] == found["nlp"] == ("llm", "Vision-2")
+    assert found["product"] == ("other",)
+    assert read_back(report.fleet) == report.fleet
+    was = replace(report.fleet, teams=tuple(replace(t, projects=()) for t in report.fleet.teams))
+    changes = [(d.what, d.before, d.after) for team in describe(was, report.fleet) for d in team.changes]
+    assert changes == [("projects", "any", "llm, Vision-2"), ("projects", "any", "other")]
 
 
 def read_back(fleet: Fleet) -> Fleet | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairway.files import parse_fleet
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
@@ -149,3 +150,9 @@ def test_the_time_to_check_grows_as_the_number_of_teams_does() -> None:
     # Twenty times the teams: a quadratic part would make it four hundred times the time.
     assert grows_at_most(20 * 4, lambda: checked(few), lambda: checked(many))
     assert grows_at_most(20 * 4, lambda: checked(few), lambda: checked(wrong))
+
+
+def test_a_cost_centre_is_read_and_written_back() -> None:
+    fleet = fleet_of(changed("share: 2,", 'share: 2, cost_centre: "4711-AI",', SHARED))
+    assert {t.name: t.cost_centre for t in fleet.teams if t.cost_centre} == {"nlp": "4711-AI"}
+    assert fleet_of(compose_fleet(fleet)) == fleet

@@ -55,6 +55,33 @@ def with_(key: str, value: str) -> str:
     return "\n".join([*lines, f"{key}: {value}"]) + "\n"
 
 
+def test_project_and_labels() -> None:
+    text = SMALL + "project: llm\nlabels: { experiment: e12, team.example.com/model: Llama-3 }\n"
+    (job,) = jobs_of(text)
+    assert (job.project, job.labels) == ("llm", {"experiment": "e12", "team.example.com/model": "Llama-3"})
+    given = given_by_flags({"project": "vision", "labels": {"experiment": "e13"}})
+    (job,) = check_jobs(text, "job.yaml", given).jobs or ()
+    assert job.project == "vision"
+    assert job.labels == {"experiment": "e13", "team.example.com/model": "Llama-3"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("project", "a b", "BadName"),
+        ("project", "x" * 64, "BadName"),
+        ("labels", "{ project: llm }", "ReservedName"),
+        ("labels", "{ fairway.dev/user: eve }", "ReservedName"),
+        ("labels", "{ kueue.x-k8s.io/queue-name: q }", "ReservedName"),
+        ("labels", "{ 'a b': x }", "BadName"),
+        ("labels", "{ a: 'x y' }", "BadValue"),
+        ("labels", "{ " + ", ".join(f"k{n}: v" for n in range(17)) + " }", "OutOfRange"),
+    ],
+)
+def test_projects_and_labels_are_bounded(key: str, value: str, code: str) -> None:
+    assert only_fault(with_(key, value)).code == code
+
+
 def test_a_small_job_is_the_usual_one() -> None:
     assert jobs_of(SMALL) == (JobSpec("small", GpuRequest(), command=("x",)),)
 

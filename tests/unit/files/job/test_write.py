@@ -47,6 +47,7 @@ def test_it_reads_as_a_person_would_write_it() -> None:
     "changed",
     [
         {"gpus": GpuRequest(2)},
+        {"project": "llm", "labels": {"experiment": "1", "a.example/b": "true"}},
         {"gpus": GpuRequest(1, None, (40, 80))},
         {"gpus": GpuRequest(2, None, None, SliceName("1g.10gb"))},
         {"command": (), "script": "#!/bin/bash\n#SBATCH --gpus=8\n\tsrun python train.py\n\necho done\n"},

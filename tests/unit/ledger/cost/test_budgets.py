@@ -21,8 +21,19 @@ RESEARCH = StoredBudgetStatus(
     date(2026, 10, 30),
     BudgetLevel.WARNED,
     None,
+    expected=Decimal("1012.34"),
+    low=Decimal("980.10"),
+    high=Decimal("1051.00"),
 )
-PRODUCT = replace(RESEARCH, team=TeamName("product"), runs_out=None, level=BudgetLevel.OK)
+PRODUCT = replace(
+    RESEARCH,
+    team=TeamName("product"),
+    runs_out=None,
+    level=BudgetLevel.OK,
+    expected=None,
+    low=None,
+    high=None,
+)
 
 
 async def keep(ledger: Ledger, *standings: StoredBudgetStatus, said: str | None = None) -> None:

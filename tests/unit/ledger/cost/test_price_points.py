@@ -53,3 +53,32 @@ async def test_the_newest_word_holds_and_the_older_stay(ledger: Ledger, database
     assert await ledger.prices.add([], by="eve") == 0
     with psycopg.connect(database_url) as db:
         assert db.execute("SELECT count(*) FROM price_point").fetchone() == (4,)
+
+
+async def test_a_withdrawn_point_no_longer_applies_and_stays_in_the_history(ledger: Ledger) -> None:
+    await ledger.prices.add([point(1, "1"), point(3, "0.01"), point(5, "5"), point(3, "9", OTHER)], by="ann")
+    assert await ledger.prices.withdraw(SPOT, at(2), at(5), by="bob") == 1
+    assert await prices(ledger, 0, 6) == [(1, "1"), (5, "5")]
+    assert await prices(ledger, 4, 5) == [(1, "1")]  # the one before it applies again
+    assert await ledger.prices.withdraw(SPOT, at(2), at(5), by="bob") == 0
+    assert len((await ledger.prices.points([OTHER], window(0, 6)))[OTHER]) == 1
+    history = await ledger.prices.stored(SPOT, limit=10, history=True)
+    assert [(p.at.hour, p.per_gpu_hour and str(p.per_gpu_hour), p.by, p.newest) for p in history] == [
+        (5, "5", "ann", True),
+        (3, None, "bob", True),
+        (3, "0.01", "ann", False),
+        (1, "1", "ann", True),
+    ]
+    assert history[1].kept_at > history[2].kept_at
+    assert [p.at.hour for p in await ledger.prices.stored(SPOT, limit=10)] == [5, 1]
+    assert [p.at.hour for p in await ledger.prices.stored(SPOT, limit=1)] == [5]
+    assert [p.at.hour for p in await ledger.prices.stored(SPOT, limit=9, until=at(5))] == [1]
+    assert await ledger.prices.add([point(3, "3")], by="ann") == 1
+    assert await prices(ledger, 4, 5) == [(3, "3")]
+
+
+async def test_everything_withdrawn_is_as_if_there_had_been_none(ledger: Ledger) -> None:
+    await ledger.prices.add([point(1, "1"), point(3, "3")], by="ann")
+    assert await ledger.prices.withdraw(SPOT, at(0), None, by="bob") == 2
+    assert await prices(ledger, 0, 20) == []
+    assert await ledger.prices.stored(SPOT, limit=9) == ()

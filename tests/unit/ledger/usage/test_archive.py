@@ -14,9 +14,11 @@ import psycopg
 import pytest
 
 from fairway.ledger import ArchivedPart, ArchiveMissing, ArchiveUnreachable, Ledger, UsageFilter
+from fairway.ledger.errors import UsageTooFine
 from fairway.ledger.usage import archive
 from fairway.ledger.usage.archive import Archive
 from fairway.model.charge import Label, Span
+from fairway.model.names import PoolName
 from tests.tier import sized
 from tests.unit.ledger.usage_samples import UTC_CALENDAR, Book, Dice, Row, by_hand, told
 
@@ -44,7 +46,8 @@ class Stage:
         """Whatever is asked by name is what the rows say."""
         for _ in range(questions):
             spans, which = self.dice.spans(), self.dice.which()
-            by = [*(label for label in self.dice.by() if label is not Label.NAME), Label.NAME]
+            others = {*Label} - {Label.NAME, Label.OUTCOME}
+            by = [*(label for label in self.dice.by() if label in others), Label.NAME]
             found = told(await self.ledger.usage.sums(spans, by, which, None, local=UTC_CALENDAR))
             assert found == by_hand(self.rows, spans, by, which, UTC_CALENDAR)
 
@@ -60,6 +63,14 @@ async def stage(ledger: Ledger, database_url: str, tmp_path: Path) -> AsyncItera
     await found.add(300)
     yield found
     book.close()
+
+
+async def test_outcomes_are_asked_of_what_is_not_archived(stage: Stage) -> None:
+    spans = {PoolName(row.of.pool): [Span(row.hour, row.hour + 3600)] for row in stage.rows}
+    assert await stage.ledger.usage.sums(spans, [Label.OUTCOME], UsageFilter(), None, local=UTC_CALENDAR)
+    await stage.ledger.usage.archive_month(AUGUST)
+    with pytest.raises(UsageTooFine, match="usage of 2026-08 is archived, without the outcomes"):
+        await stage.ledger.usage.sums(spans, [Label.OUTCOME], UsageFilter(), None, local=UTC_CALENDAR)
 
 
 async def test_sums_are_the_same_before_and_after(stage: Stage) -> None:

@@ -155,6 +155,27 @@ async def test_what_runs_is_told_apart_too(ledger: Ledger, book: Book) -> None:
     assert bob.device_seconds == HOUR + 600
 
 
+async def test_attempts_are_told_apart_by_their_outcome(ledger: Ledger, book: Book) -> None:
+    """What is metered and what is not yet, as the attempt ended by now."""
+    of = Class()
+    rows = [Row(of, DAY + 8 * HOUR, HOUR, 2, job) for job in (1, 2, 3)]
+    await book.add(ledger, rows)
+    book.attempt(1, DAY + 8 * HOUR, DAY + 9 * HOUR, devices=2, ending="preempted")
+    book.attempt(2, DAY + 8 * HOUR, DAY + 9 * HOUR + 100, devices=2, ending="failed")
+    book.metered(2, of, DAY + 8 * HOUR, DAY + 9 * HOUR, devices=2)
+    book.to_meter(2)
+    book.attempt(3, DAY + 8 * HOUR, DAY + 9 * HOUR, devices=2, ending="preempted")
+    book.job(4, of, state="running")
+    book.attempt(4, NOW - 50)
+    spans = {A100: [Span(DAY, DAY + 86400)]}
+    found = await ledger.usage.sums(spans, [Label.OUTCOME], ALL, NOW, local=UTC_CALENDAR)
+    assert {s.labels[0]: s.device_seconds for s in found} == {
+        "preempted": 4 * HOUR,
+        "failed": 2 * HOUR + 200,
+        "running": 50,
+    }
+
+
 async def test_what_ended_and_is_not_metered_yet_counts(ledger: Ledger, book: Book) -> None:
     book.job(1, Class())
     book.attempt(1, DAY + 9 * HOUR, DAY + 10 * HOUR + 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -15,8 +15,9 @@ from fairway.engines.kubernetes.jobs.attempts import (
     forgotten_attempt,
     group_by_attempt,
 )
+from fairway.engines.kubernetes.jobs.labels import PROJECT
 from fairway.engines.kubernetes.jobs.objects import PodFacts
-from fairway.engines.kubernetes.jobs.observed import ObservedJob, current_workloads
+from fairway.engines.kubernetes.jobs.observed import Labels, ObservedJob, current_workloads
 from fairway.engines.kubernetes.jobs.replicas import (
     GATED,
     replica_attempts,
@@ -24,36 +25,45 @@ from fairway.engines.kubernetes.jobs.replicas import (
     replicas_wanted,
     uncounted,
 )
-from fairway.engines.kubernetes.nodes.devices import resources_of, supply_of
+from fairway.engines.kubernetes.nodes.devices import REPLICAS, resources_of, supply_of, supply_on
 from fairway.explain.engine_reasons import kueue_code
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import ENDED_JOBS, Attempt, Ending, JobState, SeenJob
-from fairway.model.names import ClusterName, PriorityName, TeamName, UserName
+from fairway.model.labels import kept_labels
+from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
 
 class SupplyLookup:
     """A lookup of the supplies of a fleet by flavor or by labels: computed once, used for every job."""
 
-    def __init__(self, fleet: Fleet, cluster: ClusterName) -> None:
+    def __init__(self, fleet: Fleet, cluster: ClusterName, nodes: Iterable[Labels] = ()) -> None:
+        """`nodes` are the labels of each: those tell whether pods share its GPUs."""
         self.teams: Final = frozenset(t.name for t in fleet.teams)
         self.priorities: Final = frozenset(p.name for p in fleet.priorities)
+        self.label_keys: Final = fleet.cost.labels
         self._pools: Final = {
             str(p.name): p for p in fleet.pools_of(cluster) if isinstance(p.place, KubernetesPlace)
         }
+        self._commonest: Final = self._commonest_labels(nodes)
 
-    def by_flavor(self, flavors: Sequence[tuple[str, str]]) -> Supply | None:
-        """Return the supply of the flavors Kueue assigned. A flavor that was recreated is named POOL.2."""
+    def by_flavor(
+        self, flavors: Sequence[tuple[str, str]], labels: Mapping[str, str] | None = None
+    ) -> Supply | None:
+        """Return the supply of the flavors Kueue assigned. A flavor that was recreated is named POOL.2.
+
+        `labels` are those of its node, if it has one.
+        """
         for resource, flavor in flavors:
             pool = self._pools.get(flavor) or self._pools.get(flavor.partition(".")[0])
-            if pool is not None and (supply := supply_of(resource, pool)) is not None:
-                return supply
+            if pool is not None and supply_of(resource, pool) is not None:
+                return self.on_node(resource, pool, labels)
         return None
 
     def by_node(self, resource: str, labels: Mapping[str, str]) -> Supply | None:
         """Return the supply of a resource on a node with these labels. Returns None if no pool claims it."""
         for pool in self._pools.values():
-            supply = supply_of(resource, pool)
+            supply = supply_on(resource, pool, labels)
             if supply is not None and _labels(pool).items() <= labels.items():
                 return supply
         return None
@@ -63,7 +73,20 @@ class SupplyLookup:
         pools = [p for p in self._pools.values() if resource in resources_of(p)]
         if len(pools) > 1:
             pools = [p for p in pools if _labels(p) and _labels(p).items() <= labels.items()]
-        return supply_of(resource, pools[0]) if len(pools) == 1 else None
+        return self.on_node(resource, pools[0]) if len(pools) == 1 else None
+
+    def on_node(self, resource: str, pool: Pool, labels: Mapping[str, str] | None = None) -> Supply | None:
+        """Return the supply of a resource on a node; None: on a node as most of the pool's are."""
+        return supply_on(resource, pool, self._commonest.get(pool.name, {}) if labels is None else labels)
+
+    def _commonest_labels(self, nodes: Iterable[Labels]) -> Mapping[PoolName, Mapping[str, str]]:
+        counts: dict[PoolName, Counter[str]] = {}
+        for node in nodes:
+            labels = dict(node)
+            for pool in self._pools.values():
+                if _labels(pool).items() <= labels.items():
+                    counts.setdefault(pool.name, Counter())[labels.get(REPLICAS, "")] += 1
+        return {pool: {REPLICAS: found.most_common(1)[0][0]} for pool, found in counts.items()}
 
 
 def _labels(pool: Pool) -> Mapping[str, str]:
@@ -91,6 +114,9 @@ def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
         # Its pods are gone and were not observed: Kubernetes removes those that ran too long.
         attempts = (forgotten_attempt(job, job.started, job.finished_at),)
     gpus, nodes, devices = _request(observed, resource)
+    labels = dict(job.labels)
+    # Without pods, nothing tells the labels of an object of another kind.
+    unknown = observed.root is not None and not observed.pods and not labels
     return SeenJob(
         engine_id=observed.engine_id,
         name=observed.name,
@@ -113,6 +139,8 @@ def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
         kind=observed.kind,
         service=observed.service,
         devices=None if devices == gpus * nodes else devices,
+        project=None if unknown else labels.get(PROJECT, ""),
+        labels=None if unknown else kept_labels(labels, supplies.label_keys),
     )
 
 
@@ -134,9 +162,10 @@ def _supply_of(observed: ObservedJob, resource: str, supplies: SupplyLookup) -> 
     Kueue's flavors tell, else the nodes that its pods are on, else their node selector.
     """
     flavors = [pair for pair in observed.flavors if pair[0] == resource]
-    if flavors and (supply := supplies.by_flavor(flavors)) is not None:
-        return supply
     nodes = Counter(p.facts.node for p in observed.pods if p.facts.node in observed.node_labels)
+    labels = dict(observed.node_labels[nodes.most_common(1)[0][0]]) if nodes else None
+    if flavors and (supply := supplies.by_flavor(flavors, labels)) is not None:
+        return supply
     on = Counter[Supply]()
     for node, count in nodes.items():
         if (found := supplies.by_node(resource, dict(observed.node_labels[node]))) is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
 from fairway.engines.kubernetes.jobs import gang
+from fairway.engines.kubernetes.jobs.labels import labels_of
 from fairway.engines.kubernetes.jobs.objects import INDEX_LABEL
 from fairway.engines.kubernetes.nodes.devices import (
     claims_devices,
@@ -76,7 +77,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster, *, in_set: bool =
     place = place_of(pool, cluster)
     seconds = spec.time_seconds or team_of(order, fleet).limits.job_seconds
     _check_can_run(order, pool)
-    labels = {MANAGED_BY: FAIRWAY, JOB: format_job_id(order.job)}
+    labels = labels_of(spec) | {MANAGED_BY: FAIRWAY, JOB: format_job_id(order.job)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

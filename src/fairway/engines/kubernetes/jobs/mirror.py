@@ -37,11 +37,11 @@ from fairway.engines.kubernetes.jobs.records import Record, Records
 from fairway.engines.kubernetes.jobs.root_status import read_status
 from fairway.engines.kubernetes.jobs.roots import Root, Roots
 from fairway.engines.kubernetes.nodes.claims import claims_kind
-from fairway.engines.kubernetes.nodes.devices import device_classes
+from fairway.engines.kubernetes.nodes.devices import REPLICAS, device_classes
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
 from fairway.engines.port import MirrorBatch, Refused
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Fleet, Pool
+from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import ENDED_JOBS, EngineId, SeenJob
 
 QUIET_SECONDS: Final = 1.0
@@ -100,7 +100,7 @@ class KubernetesMirror:
             return batch
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
-        supplies = SupplyLookup(fleet, self._cluster.name)
+        supplies = SupplyLookup(fleet, self._cluster.name, self._records.node_labels.values())
         limit = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def look_up_one(requests: KubeRequests, engine_id: EngineId) -> SeenJob | None:
@@ -134,7 +134,7 @@ class KubernetesMirror:
             await self._wait_for_changes()
             if not self._records.changed:
                 await self._ensure_current(self._timeout_seconds)
-        supplies = self._supply_lookup(fleet)
+        self._supply_lookup(fleet)
         ended, self._ended_pods = self._ended_pods, []
         if snapshot:
             self._delivered.clear()
@@ -146,7 +146,7 @@ class KubernetesMirror:
         await self._resolve_roots()
         await self._check_roots()
         await self._read_node_labels()
-        jobs = tuple(self._join_changed(supplies))
+        jobs = tuple(self._join_changed(self._supply_lookup(fleet)))
         if jobs or snapshot:
             self._batches += 1
             self._mark = f"{self._instance}.{self._batches}"
@@ -177,14 +177,25 @@ class KubernetesMirror:
                 self._records.checked(record, status)
 
     async def _read_node_labels(self) -> None:
-        """Read the labels of nodes that tell the pool of changed workloads, as far as they are not known."""
+        """Read the labels of nodes at first, and when a changed workload is on one that is not known.
+
+        They tell the pool of a workload without a flavor, and whether pods share the GPUs of their node.
+        """
         unknown = self._records.unknown_nodes()
-        if not unknown:
+        if self._records.node_labels and not unknown:
             return
         async with self._connection.requests(_FIRST_SECONDS) as requests:
             nodes = await requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject)
-        labels = {node.metadata.name: tuple(sorted(node.metadata.labels.items())) for node in nodes}
-        self._records.node_labels |= {node: labels.get(node, ()) for node in unknown}
+        places = (pool.place for pool in self._pools if isinstance(pool.place, KubernetesPlace))
+        keys = {REPLICAS, *(key for place in places for key in place.node_labels)}
+        labels = {
+            node.metadata.name: tuple(sorted((k, v) for k, v in node.metadata.labels.items() if k in keys))
+            for node in nodes
+        }
+        self._records.node_labels |= dict.fromkeys(unknown, ()) | labels
+        if self._supplies is not None:
+            fleet = self._supplies[0]
+            self._supplies = (fleet, SupplyLookup(fleet, self._cluster.name, labels.values()))
 
     async def _wait_for_changes(self) -> None:
         """Wait until a job changes, and a moment longer for related events."""
@@ -205,7 +216,8 @@ class KubernetesMirror:
         if self._supplies is None or (self._supplies[0] is not fleet and self._supplies[0] != fleet):
             if self._supplies is not None:
                 self._records.changed.update(self._records.by_uid)  # teams and pools may have other names now
-            self._supplies = (fleet, SupplyLookup(fleet, self._cluster.name))
+            nodes = self._records.node_labels.values()
+            self._supplies = (fleet, SupplyLookup(fleet, self._cluster.name, nodes))
         return self._supplies[1]
 
     def _join_changed(self, supplies: SupplyLookup) -> Iterator[SeenJob]:

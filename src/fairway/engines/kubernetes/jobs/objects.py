@@ -21,6 +21,7 @@ from fairway.engines.kubernetes.api.wire import (
     PodSpec,
     moment,
 )
+from fairway.engines.kubernetes.jobs.labels import peoples_labels
 from fairway.engines.kubernetes.jobs.roots import Root, controlling_owner, root_of, workload_owner
 from fairway.engines.kubernetes.nodes.claims import total
 from fairway.engines.kubernetes.nodes.devices import device_classes, whole_number
@@ -37,6 +38,7 @@ from fairway.engines.kubernetes.policy.pod_policies import ELASTIC, GATE, GROUP,
 from fairway.engines.kubernetes.policy.workloads import PodSet, PodTemplate, WorkloadStatus
 from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
+from fairway.model.labels import Labels
 
 HELD_WAITING = "fairway.dev/held-waiting"
 """On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
@@ -185,6 +187,8 @@ class JobFacts(Struct, frozen=True, gc=False):
     """The object that manages it: this one is then no workload of its own."""
     queue: str
     """The LocalQueue it names; empty: none."""
+    labels: Labels
+    """Of it and its pods, as far as people chose them."""
     seconds: int | None
     suspended: bool
     started: datetime | None
@@ -265,6 +269,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     restarts: bool
     """Whether its containers are restarted for ever."""
     selector: tuple[tuple[str, str], ...]
+    labels: Labels
+    """As far as people chose them."""
     index: int | None
     node: str
     devices: Amounts
@@ -316,6 +322,7 @@ def job_transform(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
             together=REQUIRED_TOPOLOGY in spec.template.metadata.annotations,
             owner=controlling_owner(meta.owner_references),
             queue=meta.labels.get(QUEUE_NAME, ""),
+            labels=_shared_selector(peoples_labels(spec.template.metadata.labels | meta.labels)),
             seconds=spec.active_deadline_seconds or (int(exec_seconds) if exec_seconds.isdigit() else None),
             suspended=spec.suspend,
             started=moment(status.start_time),
@@ -467,6 +474,7 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
             gated=any(gate.name in (GATE, ELASTIC) for gate in pod.spec.scheduling_gates),
             restarts=pod.spec.restart_policy in {"", "Always"},
             selector=_shared_selector(tuple(sorted(pod.spec.node_selector.items()))),
+            labels=_shared_selector(peoples_labels(meta.labels)),
             index=int(index) if index.isdigit() else None,
             node=pod.spec.node_name,
             devices=devices,

@@ -187,6 +187,7 @@ def job_of(
         work_queue=False,
         together=False,
         owner=None,
+        labels=next((p.facts.labels for p in pods if p.facts.labels), before.labels if before else ()),
         queue=root.queue or next((w.queue for w in workloads if w.queue), ""),
         seconds=None,
         suspended=False,

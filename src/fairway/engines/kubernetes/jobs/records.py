@@ -164,7 +164,7 @@ class Records:
         if record.job is None:
             raise AssertionError("unreachable")  # a Job is followed from its first report on
         job, pods = with_claims_of(record.job, workloads, pods) if self._classes else (record.job, pods)
-        nodes = {p.facts.node for p in pods} & self.node_labels.keys() if not record.flavors else ()
+        nodes = {p.facts.node for p in pods} & self.node_labels.keys()
         observed = ObservedJob(
             record.namespace,
             record.name,
@@ -187,8 +187,8 @@ class Records:
         return observed
 
     def unknown_nodes(self) -> set[str]:
-        """Return the nodes whose labels tell the pool of a changed workload, as far as they are not known."""
-        records = [r for uid in self.changed if (r := self.by_uid.get(uid)) is not None and not r.flavors]
+        """Return the nodes whose labels tell what devices a changed workload has, if they are not known."""
+        records = [r for uid in self.changed if (r := self.by_uid.get(uid)) is not None]
         return {
             p.facts.node for r in records for p in r.pods.values() if p.facts.node and p.facts.devices
         } - self.node_labels.keys()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
+from fairway.engines.kubernetes.jobs.labels import labels_of
 from fairway.engines.kubernetes.jobs.manifest import (
     GATED_BY,
     HOLD_GATE,
@@ -55,7 +56,7 @@ def complete_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
         if pod_set.template is not None:
             _select_pool(pod_set.template["spec"], order, pool, place, fleet)
     meta = body["metadata"]
-    labels = {MANAGED_BY: FAIRWAY} | _mapping(meta, "labels")
+    labels = {MANAGED_BY: FAIRWAY} | labels_of(order.spec) | _mapping(meta, "labels")
     queue = _queue_labels(labels, order, fleet)
     seconds = order.spec.time_seconds or team.limits.job_seconds
     if seconds and not manifest.kind.service:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -34,6 +34,10 @@ _SUFFIXES: Final = {
 }  # fmt: skip
 PRODUCT: Final = "nvidia.com/gpu.product"
 """The label in which GPU feature discovery reports a node's GPU product."""
+REPLICAS: Final = "nvidia.com/gpu.replicas"
+"""The label in which GPU feature discovery reports how many pods can share each GPU of a node."""
+SHARED_SUFFIX: Final = ".shared"
+"""The end of the resource of shared GPUs, if the device plugin renames it."""
 
 
 @lru_cache(maxsize=1024)  # a cluster has a few dozen resource names, checked for each of its pods
@@ -56,6 +60,18 @@ def slice_of(resource: str) -> SliceName | None:
         return None
     size, _, extra = resource.removeprefix(MIG_PREFIX).partition("gb.")
     return SliceName(f"{size}gb+{extra}" if extra else size)
+
+
+def replica_of(resource: str, labels: Mapping[str, str]) -> SliceName | None:
+    """Return the slice that a device is on a node whose GPUs pods share by time-slicing or MPS.
+
+    The device plugin offers each GPU as several devices, with or without another name. Returns None if the
+    node does not say that it does.
+    """
+    if resource.removesuffix(SHARED_SUFFIX) != "nvidia.com/gpu":
+        return None
+    slice_ = SliceName(f"shared-{labels.get(REPLICAS, '')}")
+    return slice_ if replicas_of(slice_) is not None else None
 
 
 def resource_of(slice_: SliceName) -> str:
@@ -84,6 +100,21 @@ def resources_of(pool: Pool) -> tuple[str, ...]:
 def supply_of(name: str, pool: Pool) -> Supply | None:
     """Return the supply of a pool's resource. Returns None if the pool does not claim it."""
     return next((supply for supply in pool.supplies if resource(supply, pool) == name), None)
+
+
+def supply_on(name: str, pool: Pool, labels: Mapping[str, str]) -> Supply | None:
+    """Return the supply of a pool's resource on a node with these labels, which tell whether GPUs are shared.
+
+    A node may share its GPUs in another way than the pool says. A pool of whole GPUs has shared ones of
+    another name, too: they are the same GPUs. Returns None if the pool does not claim the resource.
+    """
+    supply = supply_of(name, pool)
+    replica = replica_of(name, labels)
+    if replica is None:
+        return supply
+    if supply is None and not pool.slices:
+        supply = supply_of(name.removesuffix(SHARED_SUFFIX), pool)
+    return None if supply is None else Supply(pool.name, replica)
 
 
 def device_class_of(supply: Supply, pool: Pool) -> str | None:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from fairway.engines.kubernetes.api.wire import Condition, FieldOwner, NodeObject, PodObject
-from fairway.engines.kubernetes.nodes.devices import PRODUCT, claimed_resources, is_known_gpu, whole_number
+from fairway.engines.kubernetes.nodes.devices import (
+    PRODUCT,
+    REPLICAS,
+    claimed_resources,
+    is_known_gpu,
+    whole_number,
+)
 from fairway.model.fleet import KubernetesPlace, Pool
 
 Amounts = tuple[tuple[str, int], ...]
@@ -20,7 +26,7 @@ class NodeFacts(Struct, frozen=True, gc=False):
     """The labels, health and devices of a node."""
 
     labels: tuple[tuple[str, str], ...]
-    """Only those that some pool selects by, and the GPU product, by name."""
+    """Only those that some pool selects by, the GPU product, and how many pods share a GPU, by name."""
     capacity: Amounts
     allocatable: Amounts
     ready: bool
@@ -41,7 +47,7 @@ def node_transform(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
     pools = tuple(pools)
     is_gpu = gpu_test(pools)
     places = [p.place for p in pools if isinstance(p.place, KubernetesPlace)]
-    label_keys = sorted({PRODUCT, *(key for place in places for key in place.node_labels)})
+    label_keys = sorted({PRODUCT, REPLICAS, *(key for place in places for key in place.node_labels)})
 
     def transform(node: NodeObject) -> NodeFacts:
         conditions, labels = node.status.conditions, node.metadata.labels

@@ -10,7 +10,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairway.engines.kubernetes.nodes.claims import ClaimFacts
-from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of, supply_of
+from fairway.engines.kubernetes.nodes.devices import (
+    SHARED_SUFFIX,
+    replica_of,
+    resources_of,
+    slice_of,
+    supply_on,
+)
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices
 from fairway.engines.kubernetes.nodes.slices import DeviceCounts, SliceFacts, count_devices
 from fairway.model.fleet import KubernetesPlace, Pool
@@ -97,6 +103,11 @@ def _owners(facts: NodeFacts, pools: tuple[Pool, ...], overlaps: set[Overlap]) -
             first = owners.setdefault(resource, pool)
             if first is not pool and resource in offered:
                 overlaps.add(Overlap(resource, gets=first.name, misses=pool.name))
+    # Shared GPUs of another name are the same GPUs, unless a pool has that name.
+    for resource in offered - owners.keys():
+        whole = owners.get(resource.removesuffix(SHARED_SUFFIX))
+        if whole is not None and supply_on(resource, whole, dict(facts.labels)) is not None:
+            owners[resource] = whole
     return owners
 
 
@@ -119,19 +130,19 @@ def _health(facts: NodeFacts) -> tuple[Health, str]:
     return Health.READY, ""
 
 
-def _slice(resource: str, pool: Pool | None) -> SliceName | None:
-    """Return the slice that a resource is: as its pool has it, else by its name."""
-    supply = supply_of(resource, pool) if pool is not None else None
-    return slice_of(resource) if supply is None else supply.slice
+def _slice(resource: str, pool: Pool | None, labels: Mapping[str, str]) -> SliceName | None:
+    """Return the slice that a resource is: as its node and pool have it, else by its name."""
+    supply = supply_on(resource, pool, labels) if pool is not None else None
+    return (replica_of(resource, labels) or slice_of(resource)) if supply is None else supply.slice
 
 
 def _devices(facts: NodeFacts, in_use: Counter[str], owners: Mapping[str, Pool]) -> tuple[Devices, ...]:
-    capacity, allocatable = dict(facts.capacity), dict(facts.allocatable)
+    capacity, allocatable, labels = dict(facts.capacity), dict(facts.allocatable), dict(facts.labels)
     found = [
         Devices(
             pool=owners[resource].name if resource in owners else None,
             kind=resource,
-            slice=_slice(resource, owners.get(resource)),
+            slice=_slice(resource, owners.get(resource), labels),
             # Without its device plugin a node has no capacity, but its pods still hold devices.
             total=max(capacity.get(resource, 0), in_use[resource]),
             in_use=in_use[resource],

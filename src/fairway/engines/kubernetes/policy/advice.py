@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.nodes.devices import REPLICAS
 from fairway.engines.kubernetes.policy.admission_policies import (
     EXEMPT,
     GATED,
@@ -35,6 +36,8 @@ SELECTOR: Final = "kueue.managedJobsNamespaceSelector"
 UNSELECTED: Final = "kueue.unselectedNamespaces"
 """Namespaces whose jobs Kueue leaves alone, whatever their queue."""
 NOT_READABLE: Final = "not known"
+UNDECLARED: Final = "devices.undeclared/"
+"""Prefix of a pool: the slices that its devices are by their nodes' labels, and not in the pool."""
 UNCLAIMED: Final = "devices.unclaimed"
 """The setting for devices of nodes that look like GPUs and belong to no pool."""
 
@@ -99,6 +102,15 @@ def _promise_notices(teams: Sequence[Team], capped: Sequence[Team], found: Found
 def _pool_notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     used = {g.supply for t in teams for g in t.grants}
     for pool in fleet.pools:
+        if shared := found.settings.get(f"{UNDECLARED}{pool.name}"):
+            yield Notice(
+                "SharingNotDeclared",
+                f"pods share the GPUs of nodes of pool {pool.name} ({shared}, by the label {REPLICAS}), and "
+                f"the pool has {', '.join(pool.slices) or 'whole GPUs'}: reports and charges count each "
+                "device as its part of a GPU, while guarantees and limits count it as one",
+                f"write  slices: [{shared.partition(',')[0]}]  in pool {pool.name} and in grants, with the "
+                "name of its devices:  kubernetes: { resource: NAME }; a pool for each kind of node",
+            )
         if not isinstance(pool.place, KubernetesPlace) or not used & set(pool.supplies):
             continue
         supplies = [s for s in pool.supplies if f"capacity.{s}" in found.settings]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.nodes.devices import PRODUCT, is_known_gpu
+from fairway.engines.kubernetes.nodes.devices import PRODUCT, REPLICAS, is_known_gpu
 
 FLAVOR: Final = "flavor-product/"
 """Prefix of a flavor's name: the one GPU product of its nodes."""
@@ -17,8 +17,6 @@ FLAVOR_REPLICAS: Final = "flavor-replicas/"
 """Prefix of a flavor's name: how many replicas each GPU of its nodes has, where pods share them."""
 UNCOUNTED_REPLICAS: Final = "uncounted-replicas/"
 """Prefix of a GPU product: the same of its nodes that no flavor selects."""
-REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
-"""The label in which GPU feature discovery reports how many pods may share each GPU of a node."""
 UNCOUNTED: Final = "uncounted-product/"
 """Prefix of a GPU product: the resources of its nodes that no flavor selects."""
 
@@ -35,7 +33,7 @@ def flavor_settings(flavors: Mapping[str, Mapping[str, str]], nodes: Iterable[No
         if product is None or not gpus:
             continue
         selecting = [name for name, wanted in flavors.items() if wanted.items() <= labels.items()]
-        shared = labels.get(REPLICAS_LABEL, "1")
+        shared = labels.get(REPLICAS, "1")
         for name in selecting:
             products.setdefault(name, set()).add(product)
             replicas.setdefault(f"{FLAVOR_REPLICAS}{name}", set()).add(shared)

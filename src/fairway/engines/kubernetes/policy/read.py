@@ -26,9 +26,11 @@ from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
 from fairway.engines.kubernetes.nodes.claims import RESOURCE_API
 from fairway.engines.kubernetes.nodes.devices import (
+    SHARED_SUFFIX,
     claimed_resources,
     device_classes,
     looks_like_gpu,
+    replica_of,
     resource,
     whole_number,
 )
@@ -49,6 +51,7 @@ from fairway.engines.kubernetes.policy.advice import (
     MEMBER_ROLE_SETTING,
     SELECTOR,
     UNCLAIMED,
+    UNDECLARED,
     UNSELECTED,
     VERSION,
     selects,
@@ -402,15 +405,25 @@ def _capacities(
     """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
     sums = {str(s): 0 for p in pools for s in p.supplies}
     claimed, unclaimed = claimed_resources(pools), set[str]()
+    undeclared: dict[str, set[str]] = {}
     for node in nodes:
         for supply, pool in _claims(node, pools):
             name = resource(supply, pool)
             sums[str(supply)] += whole_number(node.status.capacity.get(name, "0"))
             if counts := published.get(node.metadata.name, {}).get(name):
                 sums[str(supply)] += counts.total
+            replica = replica_of(name, node.metadata.labels)
+            if replica not in (None, supply.slice) and _offers(node, name):
+                undeclared.setdefault(f"{UNDECLARED}{pool.name}", set()).add(str(replica))
         unclaimed |= {r for r in node.status.capacity if looks_like_gpu(r)} - claimed
     capacities = {f"capacity.{supply}": str(count) for supply, count in sums.items()}
+    capacities |= {key: ", ".join(sorted(found)) for key, found in undeclared.items()}
     return capacities | {UNCLAIMED: ", ".join(sorted(unclaimed))}
+
+
+def _offers(node: NodeObject, name: str) -> bool:
+    """Return whether a node has devices of a resource, or of the name that it has when pods share them."""
+    return any(whole_number(node.status.capacity.get(n, "0")) for n in (name, f"{name}{SHARED_SUFFIX}"))
 
 
 def _claims(node: NodeObject, pools: Sequence[Pool]) -> Iterator[tuple[Supply, Pool]]:

@@ -65,9 +65,10 @@ class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
 
 
 class TemplateMeta(Struct, frozen=True, gc=False):
-    """The annotations of a pod template."""
+    """The annotations and labels of a pod template."""
 
     annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class PodTemplate(Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from fairway.engines.slurm.nodes.devices import parse_gres
+from fairway.engines.slurm.nodes.devices import SHARING, parse_gres, shares_of
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.nodes.observe import health
 from fairway.engines.slurm.rest.wire import Reply, WireNode
@@ -264,13 +264,16 @@ def holds(node: SizedNode, request: NodeRequest) -> bool:
 
 
 def gpus_of(node: SizedNode, kind: str | None) -> tuple[int, int]:
-    """Return how many GPUs of a type a node has, and how many are free; None: of any type."""
+    """Return how many GPUs of a type a node has, and how many are free as a whole; None: of any type."""
 
     def gpus(text: str) -> int:
         return sum(g.count for g in parse_gres(text) if g.name == "gpu" and kind in (None, g.type))
 
-    total = gpus(node.gres)
-    return total, max(0, total - gpus(node.gres_used))
+    total, used = gpus(node.gres), parse_gres(node.gres_used)
+    shared = sum(
+        n > 0 for g in used if g.name in SHARING and kind in (None, g.type) for n, _ in shares_of(g.detail)
+    )
+    return total, max(0, total - gpus(node.gres_used) - shared)
 
 
 def _has_features(node: SizedNode, wanted: str) -> bool:

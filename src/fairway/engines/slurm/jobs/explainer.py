@@ -20,6 +20,7 @@ from fairway.engines.slurm.jobs.explain import (
     WaitingJob,
     WaitingJobReply,
 )
+from fairway.engines.slurm.nodes.devices import devices_per_gpu
 from fairway.engines.slurm.policy.partitions import sites
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.explain.findings import WaitFacts
@@ -69,7 +70,7 @@ class SlurmExplainer:
             return None  # it is kept, and sent when the cluster answers
         spec = order.spec
         request = NodeRequest(
-            gpus=spec.gpus.count,
+            gpus=-(-spec.gpus.count // devices_per_gpu(order.supply.slice)),
             gpu_type=site.gres,
             cpus=spec.cpus or 1,
             memory_mb=(spec.memory_gb or 0) * 1024,

@@ -12,7 +12,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,8 +21,9 @@ from fairway.engines.slurm.jobs import sacct, squeue
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.gpu_indices import GpuIndexReader
 from fairway.engines.slurm.jobs.sacct import IDS_A_CALL, SacctRow
-from fairway.engines.slurm.jobs.squeue import FleetLookup, SqueueRow
+from fairway.engines.slurm.jobs.squeue import FleetLookup, SharesLookup, SqueueRow
 from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.rest.wire import WireNode
 from fairway.model.backoff import Backoff
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, Attempt, EngineId, EngineName, JobState, SeenJob
@@ -38,6 +39,8 @@ MAX_CATCH_UP_SECONDS: Final = 90 * 86_400
 """A mirror that was down for longer than this starts over."""
 ACCOUNTING_BACKOFF: Final = Backoff(first_seconds=1, longest_seconds=30)
 """Delays before the accounting is queried again for what it did not have."""
+SHARES_SECONDS: Final = 300.0
+"""How long it is remembered how the GPUs of nodes are shared."""
 LOST_SECONDS: Final = 600.0
 """How long the accounting may answer without a job that slurmctld no longer has."""
 MAX_FIND_SECONDS: Final = 7 * 86_400
@@ -70,11 +73,15 @@ class SlurmMirror:
         commands: SlurmCommands,
         pools: PoolMatcher,
         indices: GpuIndexReader,
+        nodes: Callable[[], Awaitable[Iterable[WireNode]]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._commands = commands
         self._indices = indices
         self._pools = pools
+        self._read_nodes = nodes
+        self._shares: SharesLookup | None = None
+        self._shares_at = 0.0
         self._clock = clock
         # after a character that is no digit: squeue takes digits there for the width of a field
         self._delimiter = f"\x1e{secrets.token_hex(8)}"
@@ -144,7 +151,7 @@ class SlurmMirror:
         if self._lookup is None or (fleet is not self._fleet and fleet != self._fleet):
             # pools and teams mean something else now: every job is reported again
             self._lines, self._polled = {}, False
-            self._lookup = FleetLookup(fleet, self._pools)
+            self._lookup = FleetLookup(fleet, self._pools, self._shares)
         self._fleet = fleet
         return self._lookup
 
@@ -296,12 +303,26 @@ class SlurmMirror:
 
     async def _squeue(self, fields: tuple[str, ...] = squeue.FIELDS) -> Iterable[bytes]:
         env = squeue.environment(self._delimiter, fields)
-        return squeue.split_lines(await self._commands.run("squeue", squeue.ARGUMENTS, env), self._delimiter)
+        output = await self._commands.run("squeue", squeue.ARGUMENTS, env)
+        await self._read_shares(output)
+        return squeue.split_lines(output, self._delimiter)
 
     async def _sacct(self, filters: Sequence[str]) -> Histories:
         delimiter = f"\x1f{secrets.token_hex(8)}"
         output = await self._commands.run("sacct", [*sacct.arguments(delimiter), *filters])
+        await self._read_shares(output)
         return sacct.by_job(sacct.records(output, delimiter))
+
+    async def _read_shares(self, output: bytes) -> None:
+        """Read how many shares the GPUs of each node have, if jobs hold some: their TRES do not tell."""
+        if b"gres/shard" not in output and b"gres/mps" not in output:
+            return
+        now = self._clock()
+        if self._shares is None or now - self._shares_at > SHARES_SECONDS:
+            self._shares = SharesLookup(await self._read_nodes())
+            self._shares_at = now
+            if self._lookup is not None:
+                self._lookup.learn(self._shares)
 
     def _update_latest(self, row: SqueueRow) -> None:
         """Update the newest reported time. A waiting job's start and a running one's end are estimates."""

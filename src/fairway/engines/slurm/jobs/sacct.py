@@ -45,6 +45,8 @@ class SacctRow(NamedTuple):
     timelimitraw: str
     reason: str
     admincomment: str
+    wckey: str
+    comment: str
     dbindex: str
 
 
@@ -152,6 +154,9 @@ def to_job(history: Sequence[SacctRow], lookup: FleetLookup) -> SeenJob:
         gpus=math.ceil(held.devices / nodes),
         nodes=nodes,
         priority=lookup.priority(last.admincomment),
+        # A site may not store comments: what squeue told before is kept then.
+        project=lookup.project(last.wckey, last.comment) or None,
+        labels=lookup.labels(last.comment) or None,
         time_seconds=60 * int(last.timelimitraw) if last.timelimitraw.isdecimal() else None,
         reason=squeue.ending_text(last.state, last.reason) if ended else "",
         attempts=attempts,
@@ -176,7 +181,7 @@ def _attempts(history: Sequence[SacctRow], lookup: FleetLookup) -> tuple[Attempt
 
 def _job_devices(record: SacctRow, lookup: FleetLookup) -> JobDevices:
     tres = record.alloctres or record.reqtres
-    return lookup.devices(record.partition, tres, "", max(1, parse_int(record.nnodes)))
+    return lookup.devices(record.partition, tres, "", max(1, parse_int(record.nnodes)), record.nodelist)
 
 
 def _age(record: SacctRow) -> tuple[int, int]:

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.nodes.devices import (
+    PERCENT,
+    NodeShares,
+    PoolMatcher,
+    devices_per_gpu,
+    shares_per_gpu,
+)
 from fairway.engines.slurm.nodes.hostlist import expand
+from fairway.engines.slurm.rest.wire import WireNode
 from fairway.explain.engine_reasons import slurm_code
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, Attempt, Ending, EngineId, JobState, NodeGpus, SeenJob
-from fairway.model.names import NodeName, PriorityName, TeamName, UserName
+from fairway.model.labels import PROJECT_KEY, Labels, kept_labels, parse_comment
+from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
 ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all", "--local")
@@ -53,6 +61,11 @@ _HELD_REASONS: Final = ("JobHeld", "launch failed requeued held", "JobHoldMaxReq
 
 _TRES_GPUS: Final = re.compile(r"(?:^|,)gres/gpu(?::([^,=]+))?=(\d+)")
 _REQUESTED_GPUS: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
+_SHARES: Final = re.compile(
+    r"(?:^|,)gres[/:](shard|mps)(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?=,|$)", re.IGNORECASE
+)
+"""Shares of GPUs, in what a job holds and in what it requests."""
+_MAX_REPLICAS: Final = 999
 _TIME_LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _PRIORITY_COMMENT: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
 
@@ -81,6 +94,9 @@ class SqueueRow(NamedTuple):
     tres_per_node: str
     tres_per_job: str
     admin_comment: str
+    # Users choose the rest: whatever it contains, the fields before are what they are.
+    wckey: str
+    comment: str
     name: str
 
     @property
@@ -103,15 +119,43 @@ class JobDevices:
     devices: int
 
 
+class SharesLookup:
+    """How many jobs can share each GPU of a node, by node; of nodes that are gone, by partition."""
+
+    def __init__(self, nodes: Iterable[WireNode] = ()) -> None:
+        self._nodes: dict[tuple[str, str], NodeShares] = {}
+        self._partitions: dict[tuple[str, str], NodeShares] = {}
+        for node in nodes:
+            for name, shares in _node_shares(node.gres, node.gres_used).items():
+                self._nodes[node.name, name] = shares
+                for partition in node.partitions:
+                    self._partitions.setdefault((partition, name), shares)
+
+    def find(self, name: str, node: str, partitions: Iterable[str]) -> NodeShares | None:
+        """Return how the GPUs of a node are shared. Returns None if no node of the partitions tells."""
+        known = (self._partitions.get((partition, name)) for partition in partitions)
+        return self._nodes.get((node, name)) or next(filter(None, known), None)
+
+
+_node_shares = lru_cache(maxsize=4096)(shares_per_gpu)
+
+
 class FleetLookup:
     """Maps accounts, partitions and GRES types of one cluster to a fleet's names."""
 
-    def __init__(self, fleet: Fleet, pools: PoolMatcher) -> None:
+    def __init__(self, fleet: Fleet, pools: PoolMatcher, shares: SharesLookup | None = None) -> None:
         # Slurm stores account names in lower case
         self._teams = {team.account_name.lower(): team.name for team in fleet.teams}
+        self._label_keys = fleet.cost.labels
         self._priorities = frozenset(priority.name for priority in fleet.priorities)
         self._pools = pools
-        self.devices = lru_cache(maxsize=4096)(self._devices)
+        self._shares = shares or SharesLookup()
+        self._devices_of = lru_cache(maxsize=4096)(self._find_devices)
+
+    def learn(self, shares: SharesLookup) -> None:
+        """Replace what is known of how the GPUs of nodes are shared."""
+        self._shares = shares
+        self._devices_of.cache_clear()
 
     def team(self, account: str) -> TeamName | None:
         """Return the team of an account. Returns None if it is no team of the fleet."""
@@ -122,11 +166,29 @@ class FleetLookup:
         found = _PRIORITY_COMMENT.fullmatch(admin_comment)
         return PriorityName(found[1]) if found and found[1] in self._priorities else None
 
-    def _devices(self, partitions: str, tres: str, request: str, nodes: int) -> JobDevices:
+    def project(self, wckey: str, comment: str) -> str:
+        """Return the job's project: its wckey, else `project=NAME` in its comment, else its default wckey.
+
+        A `*` is before a default wckey, which nobody chose for this job. Empty: it has none of them.
+        """
+        wckey = "" if wckey in _UNSET else wckey
+        own = "" if wckey.startswith("*") else wckey
+        return own or parse_comment(comment).get(PROJECT_KEY, "") or wckey.removeprefix("*")
+
+    def labels(self, comment: str) -> Labels:
+        """Return the labels in a job's comment that the fleet keeps for cost."""
+        return kept_labels(parse_comment(comment), self._label_keys) if self._label_keys else ()
+
+    def devices(self, partitions: str, tres: str, request: str, nodes: int, nodelist: str = "") -> JobDevices:
         """Return what a job holds or requests: counted by `tres`, typed by `request` if `tres` has no types.
 
         `request` is per node. With several types in one job, those of a pool come first.
         """
+        # Only shares depend on the node; without it, jobs that are alike share one value.
+        node = (*expand(nodelist), "")[0] if _SHARES.search(f"{tres},{request}") else ""
+        return self._devices_of(partitions, tres, request, nodes, node)
+
+    def _find_devices(self, partitions: str, tres: str, request: str, nodes: int, node: str) -> JobDevices:
         # The second partition of a pool is over the same nodes as the one that the pool names.
         names = {name for part in partitions.split(",") for name in (part, part.removesuffix("-lent"))}
         counts = {kind or None: int(count) for kind, count in _TRES_GPUS.findall(tres)}
@@ -140,10 +202,36 @@ class FleetLookup:
         for kind, count in (typed or counts or requested).items():
             supply = self._supply(names, kind)
             if supply is not None:
-                return JobDevices(supply, count)
+                return JobDevices(supply, count * devices_per_gpu(supply.slice))
             if best.devices == 0:
                 best = JobDevices(None, count)
-        return best
+        return best if best.devices else self._share(names, tres, request, nodes, node)
+
+    def _share(
+        self, partitions: Collection[str], tres: str, request: str, nodes: int, node: str
+    ) -> JobDevices:
+        """Return the shares of GPUs that a job holds, as devices of `shared-N`, whatever slices the pool has.
+
+        Where nothing tells how many shares a GPU has, the job counts as at most one GPU on each node.
+        """
+        held, asked = _SHARES.search(tres), _SHARES.search(request)
+        if held is None and asked is None:
+            return JobDevices(None, 0)
+        name = (held or asked or [""])[1].lower()
+        # TRES count the whole job, and are without types.
+        count = int(held[3] or 1) if held else int(asked[3] or 1) * nodes if asked else 0
+        shares = self._shares.find(name, node, partitions)
+        kind = (asked[2] if asked else None) or (shares.type if shares else None)
+        supply = self._supply(partitions, kind)
+        each = devices_per_gpu(supply.slice if supply else None)
+        per_gpu = shares.per_gpu if shares else PERCENT if name == "mps" else each
+        if supply is None:
+            return JobDevices(None, math.ceil(count / per_gpu))
+        if per_gpu == 1:
+            return JobDevices(supply, each * (count if shares else min(count, nodes)))
+        if per_gpu > _MAX_REPLICAS:
+            count, per_gpu = math.ceil(count * PERCENT / per_gpu), PERCENT
+        return JobDevices(Supply(supply.pool, SliceName(f"shared-{per_gpu}")), count)
 
     def _supply(self, partitions: Collection[str], kind: str | None) -> Supply | None:
         pool, slice_ = self._pools.match(partitions, kind)
@@ -206,6 +294,8 @@ def to_job(row: SqueueRow, lookup: FleetLookup, indices: GpuIndices = NO_INDICES
         gpus=math.ceil(held.devices / nodes),
         nodes=nodes,
         priority=lookup.priority(row.admin_comment),
+        project=lookup.project(row.wckey, row.comment),
+        labels=lookup.labels(row.comment),
         time_seconds=parse_time_limit(row.timelimit),
         reason=ending_text(row.state, row.reason) if ended else "" if row.reason in _UNSET else row.reason,
         reason_code=slurm_code(row.reason) if state in WAITING_STATES else "",
@@ -258,8 +348,9 @@ def _job_devices(row: SqueueRow, lookup: FleetLookup) -> JobDevices:
     request = row.tres_per_node if row.tres_per_node not in _UNSET else ""
     if not request and row.tres_per_job not in _UNSET:
         # of the whole job: counted by TRES, it only has the type
-        return lookup.devices(row.partition, row.tres_alloc, row.tres_per_job, 1)
-    return lookup.devices(row.partition, row.tres_alloc, request, max(1, parse_int(row.numnodes)))
+        return lookup.devices(row.partition, row.tres_alloc, row.tres_per_job, 1, row.nodelist)
+    nodes = max(1, parse_int(row.numnodes))
+    return lookup.devices(row.partition, row.tres_alloc, request, nodes, row.nodelist)
 
 
 def job_state(text: str, reason: str) -> JobState:

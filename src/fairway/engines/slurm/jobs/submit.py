@@ -20,6 +20,7 @@ from fairway.engines.slurm.rest.client import JobResponse, SlurmRest
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Folders
 from fairway.model.job import EngineId, Order, format_job_id
+from fairway.model.labels import comment_words
 from fairway.model.names import PriorityName
 
 MAX_CONNECTIONS: Final = 8
@@ -82,9 +83,7 @@ def body(order: Order, context: SubmitContext) -> dict[str, Any]:
         "name": str(order.engine_name),
         "account": context.account or str(order.team),
         "partition": site.partition,
-        "tres_per_node": f"gres/gpu:{site.gres}:{spec.gpus.count}"
-        if site.gres
-        else f"gres/gpu:{spec.gpus.count}",
+        "tres_per_node": f"{site.tres}:{spec.gpus.count}",
         "minimum_nodes": spec.nodes,
         "maximum_nodes": spec.nodes,
         "tasks": spec.nodes,
@@ -95,7 +94,7 @@ def body(order: Order, context: SubmitContext) -> dict[str, Any]:
         "open_mode": ["APPEND"],
         # A preempted job goes back to the queue: without this it would be cancelled
         "requeue": True,
-        "comment": f"fairway:{format_job_id(order.job)}" + (f" {TOLERATES_LOSS}" if site.spot else ""),
+        "comment": _comment(order, site),
         "script": script(order, context),
     }
     if order.priority != context.default_priority:  # by name; job_submit.lua makes it the team's QOS
@@ -113,6 +112,16 @@ def body(order: Order, context: SubmitContext) -> dict[str, Any]:
     if order.hold:
         job["hold"] = True
     return {"job": job}
+
+
+def _comment(order: Order, site: SupplySite) -> str:
+    """Return the job's comment. A wckey would be refused where a site enforces its own list of them."""
+    words = (
+        f"fairway:{format_job_id(order.job)}",
+        TOLERATES_LOSS if site.spot else "",
+        comment_words(order.spec.project, order.spec.labels),
+    )
+    return " ".join(filter(None, words))
 
 
 def script(order: Order, context: SubmitContext) -> str:

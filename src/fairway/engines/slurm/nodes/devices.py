@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from fairway.engines.slurm.nodes.hostlist import split_list
 from fairway.model.fleet import Pool, SlurmPlace
+from fairway.model.gpu import replicas_of
 from fairway.model.names import PoolName, SliceName
 from fairway.model.observation import Devices
 from fairway.model.team import Supply
@@ -17,6 +20,11 @@ from fairway.model.team import Supply
 _COUNT: Final = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE)
 
 _MULTIPLES: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+PERCENT: Final = 100
+"""The shares of a GPU by MPS, unless slurm.conf has another number."""
+SHARING: Final = ("shard", "mps")
+"""The GRES by which several jobs share a GPU. A job has either these or whole GPUs, never both."""
 
 # `gpu:a100:no_consume:8` is a flag between type and count, not a part of the type
 _FLAGS: Final = frozenset({"no_consume"})
@@ -36,6 +44,14 @@ class Gres:
     """The text in parentheses: `S:0-1`, `IDX:0-3`, or `2/4,0/4` for what is shared of each GPU."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeShares:
+    """How the GPUs of one type on a node are shared: each is `per_gpu` shards, or as many percent of MPS."""
+
+    type: str | None
+    per_gpu: int
+
+
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """Parse a GRES string, in its order. `""`, `(null)` and `N/A` list nothing."""
     # `(null)` is also the type of GPUs that have none: `gpu:(null):2(IDX:0-1)`
@@ -43,13 +59,31 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     return tuple(_entry(part) for part in parts if part not in ("", "N/A"))
 
 
-def shared_gpus(detail: str) -> int:
-    """Count GPUs that are partly shared, from a shard's or MPS's `used/all` for each GPU.
+def shares_of(detail: str) -> tuple[tuple[int, int], ...]:
+    """Parse the `used/all` of each GPU in the detail of shards or MPS; a GPU that is used whole has `-/all`.
 
-    Slurm does not count them as used GPUs, yet gives none of them to a job that wants a whole one.
+    Slurm does not count GPUs with used shares as used, yet gives none of them to a job that wants it whole.
     """
-    pairs = (pair.partition("/") for pair in detail.split(","))
-    return sum(1 for used, slash, _ in pairs if slash and used.strip().isdigit() and int(used))
+    pairs = (pair.strip().partition("/") for pair in detail.split(","))
+    return tuple(
+        (int(used) if used.isdecimal() else 0, int(all_)) for used, _, all_ in pairs if all_.isdecimal()
+    )
+
+
+def shares_per_gpu(gres: str, gres_used: str = "") -> dict[str, NodeShares]:
+    """Return how the GPUs of a node are shared, by the name of the GRES: shards, MPS, or neither."""
+    found: dict[str, NodeShares] = {}
+    gpus = _gpus(gres)
+    for entry in parse_gres(gres):
+        if entry.name in SHARING and entry.count:
+            details = (
+                e.detail for e in parse_gres(gres_used) if (e.name, e.type) == (entry.name, entry.type)
+            )
+            of_gpus = [all_ for _, all_ in shares_of(next(details, ""))]
+            # Slurm divides the count among the GPUs, unless gres.conf has one for each.
+            each = max(of_gpus, default=0) or math.ceil(entry.count / (gpus.get(entry.type) or 1))
+            found.setdefault(entry.name, NodeShares(entry.type, each))
+    return found
 
 
 def _entry(part: str) -> Gres:
@@ -79,17 +113,20 @@ class PoolMatcher:
     def match(
         self, partitions: Collection[str], kind: str | None
     ) -> tuple[PoolName | None, SliceName | None]:
-        """Return the pool of devices of a GRES type, and their slice. None: no pool, or whole GPUs."""
+        """Return the pool of devices of a GRES type, and their slice. None: no pool, or whole GPUs.
+
+        In a pool of shared GPUs, each GPU is as many devices of its slice as can share it.
+        """
         profile = MIG_PROFILE.fullmatch(kind or "")
         for pool, place in self._places:
             if not any(name in partitions for name in place.partitions):
                 continue
-            if pool.slices:
+            if pool.slices and not pool.is_shared:
                 for slice_ in pool.slices:
                     if kind is not None and _is_slice(kind, slice_, place.gres):
                         return pool.name, slice_
             elif place.gres == kind or (place.gres is None and not profile):
-                return pool.name, None
+                return pool.name, pool.slices[0] if pool.slices else None
         return None, SliceName(profile[1]) if profile else None
 
     def only_supply(self, partitions: Collection[str]) -> Supply | None:
@@ -100,14 +137,25 @@ class PoolMatcher:
 
     def _devices(self, partitions: tuple[str, ...], gres: str, gres_used: str) -> tuple[Devices, ...]:
         """Return the GPUs of a node in these partitions, by type, from its GRES and used GRES."""
-        totals, _ = _gpus(gres)
-        used, shared = _gpus(gres_used)
+        used = _gpus(gres_used)
+        shares: dict[str | None, list[tuple[int, int]]] = {}
+        for entry in parse_gres(gres_used):
+            if entry.name in SHARING:
+                shares.setdefault(entry.type, []).extend(shares_of(entry.detail))
         found = []
-        for kind, total in sorted(totals.items(), key=lambda item: item[0] or ""):
+        for kind, gpus in sorted(_gpus(gres).items(), key=lambda item: item[0] or ""):
             pool, slice_ = self.match(partitions, kind)
-            in_use = min(total, used.get(kind, 0) + shared.get(kind, 0))
-            found.append(Devices(pool, f"gpu:{kind}" if kind else "gpu", slice_, total, in_use))
+            each = devices_per_gpu(slice_)
+            in_use = used.get(kind, 0) * each
+            in_use += sum(math.ceil(Fraction(n * each, all_)) for n, all_ in shares.get(kind, ()) if all_)
+            name = f"gpu:{kind}" if kind else "gpu"
+            found.append(Devices(pool, name, slice_, gpus * each, min(gpus * each, in_use)))
         return tuple(found)
+
+
+def devices_per_gpu(slice_: SliceName | None) -> int:
+    """Return how many devices a GPU is in a pool of this slice; MIG slices are devices of their own."""
+    return (replicas_of(slice_) if slice_ else None) or 1
 
 
 def _is_slice(kind: str, profile: str, gres: str | None) -> bool:
@@ -118,13 +166,10 @@ def _is_slice(kind: str, profile: str, gres: str | None) -> bool:
     return bool(found) and not rest and gres in (None, prefix)
 
 
-def _gpus(text: str) -> tuple[dict[str | None, int], dict[str | None, int]]:
-    """Count GPUs by type, and how many of them are shared (shards, MPS)."""
-    whole: dict[str | None, int] = {}
-    shared: dict[str | None, int] = {}
+def _gpus(text: str) -> dict[str | None, int]:
+    """Count GPUs by type."""
+    found: dict[str | None, int] = {}
     for gres in parse_gres(text):
         if gres.name == "gpu":
-            whole[gres.type] = whole.get(gres.type, 0) + gres.count
-        elif gres.name in ("shard", "mps"):
-            shared[gres.type] = shared.get(gres.type, 0) + shared_gpus(gres.detail)
-    return whole, shared
+            found[gres.type] = found.get(gres.type, 0) + gres.count
+    return found

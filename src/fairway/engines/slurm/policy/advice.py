@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from fairway.engines.slurm.nodes.devices import MIG_PROFILE
 from fairway.engines.slurm.policy import attached, names
 from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines, shown
-from fairway.engines.slurm.policy.partition_settings import partition_settings
+from fairway.engines.slurm.policy.partition_settings import partition_settings, shared_gpus
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
+from fairway.model.fleet import SlurmPlace
+from fairway.model.gpu import replicas_of
 from fairway.model.team import DEFAULT_FAIRNESS
 from fairway.model.text import first_few
 from fairway.policy.objects import Advice, Notice
@@ -109,7 +112,9 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
         _has_limits,
         is_list=True,
     )
-    tracked = ",".join((UNTYPED, *types))
+    names_of_shares = {name for name, _ in shared_gpus(context.settings, context.partitions)}
+    names_of_shares |= {site.shares for site in context.sites if site.shares is not None}
+    tracked = ",".join((UNTYPED, *types, *(f"gres/{name}" for name in sorted(names_of_shares))))
     yield ConfLine(
         "AccountingStorageTRES",
         tracked,
@@ -263,6 +268,7 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
             "apply, then install the files:  fairway render slurm --out DIR",
             promise="native",
         )
+    yield from _shared_gpus(context)
     yield from _shared_types(context)
     yield from _unknown_types(context)
     yield from _several_types(context)
@@ -368,6 +374,35 @@ def _counts_types(context: PolicyContext, partition: str) -> bool:
     return f"{UNTYPED}:" in tres or f"{UNTYPED}=" not in tres
 
 
+def _shared_gpus(context: PolicyContext) -> Iterator[Notice]:
+    """Yield what Slurm cannot limit of shared GPUs, and where nodes share them otherwise than pools say."""
+    for site in context.sites:
+        slice_ = site.supply.slice
+        if site.shares is not None:
+            yield Notice(
+                "SharesNotLimited",
+                f"Slurm counts {site.untyped} of all GPU types together: {site.supply} has guarantees, but "
+                "no ceiling and no limit of a job or user",
+                "let only teams use it that may borrow all of it",
+                promise="ceiling",
+            )
+        place = context.fleet.pool(site.supply.pool).place
+        gres = site.gres or (place.gres if isinstance(place, SlurmPlace) else None)
+        shared_by = shared_gpus(context.settings, site.partitions, gres)
+        found = sorted({each for _, each in shared_by if each > 1})
+        if MIG_PROFILE.fullmatch(slice_ or "") or found in ([], [replicas_of(slice_ or "")]):
+            continue
+        shared = ", ".join(f"shared-{each}" for each in found)
+        yield Notice(
+            "SharingNotDeclared",
+            f"jobs can share GPUs of partition {', '.join(site.partitions)} ({shared}), and pool "
+            f"{site.supply.pool} has {slice_ or 'whole GPUs'}: reports and charges count each share as its "
+            "part of a GPU, and no guarantee or limit counts it",
+            f"where jobs shall only have shares:  slices: [shared-{found[0]}]  in pool {site.supply.pool} "
+            "and in grants; a partition and a pool for each kind of node",
+        )
+
+
 def _shared_types(context: PolicyContext) -> Iterator[Notice]:
     by_type: dict[str, list[str]] = {}
     for site in context.sites:
@@ -394,7 +429,7 @@ def _unknown_types(context: PolicyContext) -> Iterator[Notice]:
                 "write AccountingStorageTRES of the rendered slurm.conf, restart slurmctld, and apply again",
                 promise="ceiling",
             )
-        if site.gres is None:
+        if site.gres is None and site.shares is None:
             yield Notice(
                 "GresTypeUnknown",
                 f"the GPUs of {site.supply} in partition {site.partition} have no GRES type, or several: no "

@@ -213,7 +213,7 @@ class _TeamImporter:
         """Return what Fairway guaranteed. Returns None if it does not govern the cluster yet."""
         family = (team, *self._descendants(team))
         found = [self.objects.get(names.qos_key(names.own_qos(t, site.supply))) for t in family]
-        counts = [qos.fields.get(f"GrpTRES.{UNTYPED}") for qos in found if qos is not None and qos.ours]
+        counts = [qos.fields.get(f"GrpTRES.{site.untyped}") for qos in found if qos is not None and qos.ours]
         return sum(c for c in counts if isinstance(c, int)) if counts else None
 
     def _descendants(self, team: TeamName) -> Iterator[TeamName]:

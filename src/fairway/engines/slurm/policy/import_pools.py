@@ -19,6 +19,7 @@ from fairway.engines.slurm.policy.partition_settings import (
     NodeGroup,
     gpu_types,
     node_groups,
+    shared_gpus,
 )
 from fairway.engines.slurm.policy.partitions import is_profile
 from fairway.model.fleet import Capacity, Fleet, Pool, SlurmPlace
@@ -126,9 +127,10 @@ def _known(pools: Iterable[Pool], found: _Devices) -> Pool | None:
         place = pool.place
         if not isinstance(place, SlurmPlace) or not set(place.partitions) & set(found.partitions):
             continue
-        if bool(pool.slices) != is_profile(found.kinds[0]):
+        is_cut = bool(pool.slices) and not pool.is_shared
+        if is_cut != is_profile(found.kinds[0]):
             continue
-        if pool.slices or place.gres is None or place.gres in found.kinds:
+        if is_cut or place.gres is None or place.gres in found.kinds:
             return pool
     return None
 
@@ -190,6 +192,15 @@ def _pool_remarks(
             about,
             f"other partitions share its nodes ({first_few(others, _MOST)}), so GPUs are counted once; "
             f"Fairway's own jobs go to {first}",
+        )
+    if shared := shared_gpus(settings, found.partitions):
+        names_of_shares = sorted({name for name, _ in shared})
+        yield Remark(
+            about,
+            f"jobs can share its GPUs ({', '.join(f'{n} by {name}' for name, n in sorted(shared))}): each "
+            "share is charged as its part of a GPU; where jobs shall only have shares, write  "
+            f"slices: [shared-{min(n for _, n in shared)}]; AccountingStorageTRES must have "
+            f"{','.join(f'gres/{name}' for name in names_of_shares)}",
         )
     missing = [f"gres/gpu:{k}" for k in found.kinds if k and not _is_accounted(k, found.partitions, settings)]
     if missing:

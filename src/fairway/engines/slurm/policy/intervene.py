@@ -50,7 +50,7 @@ HELPABLE_REASONS: Final = frozenset(
     {"None", "Priority", "Resources", "AssocGrpGRES", "QOSGrpGRES", "MaxJobsPerAccount"}
 )
 _PRIORITY_COMMENT: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
-_REQUESTED_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
+_REQUESTED_GPUS: Final = re.compile(r"(?:^|,)gres/(gpu|shard|mps)=(\d+)(?:,|$)")
 
 
 class SlurmIntervener:
@@ -170,7 +170,8 @@ class SlurmIntervener:
                 account=job["account"],
                 user=job["user_name"],
                 partition=_own_partition(context, job["partition"]),
-                gpus=int(gpus[1]) if gpus else 0,
+                gpus=int(gpus[2]) if gpus else 0,
+                resource=gpus[1] if gpus else "gpu",
                 nodes=max(1, job["node_count"]["number"]),
             )
             if waiting.gpus and _could_ever(context, team, waiting):
@@ -184,7 +185,9 @@ class SlurmIntervener:
             if _own_partition(context, job["partition"]) != waiting.partition:
                 continue
             gpus = sum(
-                t["count"] for t in job["tres"]["allocated"] if (t["type"], t["name"]) == ("gres", "gpu")
+                t["count"]
+                for t in job["tres"]["allocated"]
+                if (t["type"], t["name"]) == ("gres", waiting.resource)
             )
             rank = await self._rank_of(context, job)
             nodes = expand(job["nodes"] or "")
@@ -217,8 +220,11 @@ def _update_of_old_job(context: PolicyContext, job: Mapping[str, Any]) -> dict[s
     A team's GPU job gets the default priority's name, for which job_submit.lua gives it its team's list. Any
     other job keeps its QOS and goes to the second partitions.
     """
+    counted = {"gpu", *(site.shares for site in context.sites)}
     gpus = any(
-        t["count"] for t in job["tres"]["requested"] if t["type"] == "gres" and t["name"].startswith("gpu")
+        t["count"]
+        for t in job["tres"]["requested"]
+        if t["type"] == "gres" and t["name"].partition(":")[0] in counted
     )
     if gpus and job["account"] in {team.account_name for team in context.teams}:
         return {"qos": str(context.fleet.default_priority.name)}

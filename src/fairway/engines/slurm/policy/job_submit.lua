@@ -1,4 +1,5 @@
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+local SHARES = { shard = true, mps = true } -- GRES by which jobs share a GPU
 local URGENT = 4000000000 -- above anything that fair-share, age and QOS add up to
 local NO_VAL = 4294967294
 local REFUSED, NO_QOS, NO_TYPE = 2002, 2066, 2072 -- slurm_errno.h
@@ -30,17 +31,50 @@ local function only_type(own)
   local only
   for _, name in ipairs(own) do
     for kind in pairs(POOLS[name].types) do
-      if only ~= nil and only ~= kind then return nil end
-      only = kind
+      if not SHARES[kind] then
+        if only ~= nil and only ~= kind then return nil end
+        only = kind
+      end
     end
   end
-  return only
+  return only or ""
+end
+
+-- The shares of a GPU that a part of a request names, if a pool of these partitions counts them.
+local function shares_of(part, own)
+  local name = part:match("^gres[/:](%a+)")
+  if not SHARES[name] then return nil end
+  for _, partition in ipairs(own) do
+    if POOLS[partition].types[name] ~= nil then return name end
+  end
+  return nil
+end
+
+-- Whether a request is for GPUs, or for shares of them that a pool counts.
+local function asks_for_gpus(request, own)
+  if request:find("gres[/:]gpu") then return true end
+  for part in each(request) do
+    if shares_of(part, own) then return true end
+  end
+  return false
+end
+
+-- How to ask for what the pools of these partitions have, if jobs share their GPUs.
+local function shares_hint(own)
+  for _, name in ipairs(own) do
+    for kind in pairs(POOLS[name].types) do
+      if SHARES[kind] then return ": jobs share them, --gres=" .. kind .. ":N" end
+    end
+  end
+  return ""
 end
 
 -- A request with each GPU typed, and the types it names; nil if a type is missing and there are several.
-local function typed(text, only, types)
+local function typed(text, only, types, own)
   local parts = {}
   for part in each(text) do
+    local shares = shares_of(part, own)
+    if shares then types[shares] = true end
     local head, rest = part:match("^(gres[/:]gpu)(.*)$")
     if head ~= nil and not part:match("^gres[/:]gpu[%w]") then
       local kind, count = rest:match("^[:=]([^:=]*%a[^:=]*)[:=]?(%d*)$")
@@ -177,9 +211,9 @@ local function govern(job, before, own, others, uid)
   local only = only_type(own)
   for _, field in ipairs(GPU_FIELDS) do
     local request = get(field)
-    if request ~= nil and request:find("gres[/:]gpu") then
+    if request ~= nil and asks_for_gpus(request, own) then
       is_gpu = true
-      full[field] = typed(request, only, types) or false
+      full[field] = typed(request, only, types, own) or false
     end
   end
 
@@ -213,7 +247,8 @@ local function govern(job, before, own, others, uid)
     if pool == nil then
       if #its > 0 then return refuse(REFUSED, "name one pool's partition, not %s", asked) end
       if team.site then return pass(job, before, own, others) end -- GPUs of no pool
-      return refuse(NO_TYPE, "GPUs of type %s in partition %s belong to no pool", kind, asked)
+      local what = kind == "" and "whole GPUs" or "GPUs of type " .. kind
+      return refuse(NO_TYPE, "%s in partition %s belong to no pool%s", what, asked, shares_hint(own))
     end
     if listed ~= nil then return refuse(NO_TYPE, "ask for one GPU type in one job") end
     listed = team.pools[pool]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.partition_settings import shared_gpus
 from fairway.engines.slurm.policy.translate import PolicyContext
 
 BILLING: Final = "GRES/gpu=1.0"
@@ -75,7 +76,7 @@ def partition_lines(context: PolicyContext) -> Iterator[PartitionLine]:
         running = _running(context.settings, partition)
         lent = names.lent_partition(partition)
         own_tier, lent_tier = _tiers(context, partition)
-        weights = _billing(running)
+        weights = _billing(context, partition, running)
         yield PartitionLine(
             partition,
             {
@@ -158,10 +159,15 @@ def _tiers(context: PolicyContext, partition: str) -> tuple[str, str]:
     return str(known[partition] + raised), str(ranks[known[partition]])
 
 
-def _billing(running: Mapping[str, str]) -> str:
-    """Return the billing weights: the site's, if they count GPUs."""
+def _billing(context: PolicyContext, partition: str, running: Mapping[str, str]) -> str:
+    """Return the billing weights: the site's, if they count GPUs. A share counts as its part of a GPU."""
     weights = running.get("TRESBillingWeights") or ""
-    return weights if "gres/gpu" in weights.lower() else BILLING
+    if "gres/gpu" in weights.lower():
+        return weights
+    per_gpu: dict[str, int] = {}
+    for name, each in sorted(shared_gpus(context.settings, (partition,))):
+        per_gpu.setdefault(name, each)  # of several, the fewest: a share never counts for less than it is
+    return ",".join((BILLING, *(f"GRES/{name}={round(1 / each, 4)}" for name, each in per_gpu.items())))
 
 
 def denied_qos(context: PolicyContext, partition: str) -> frozenset[str]:

@@ -2,24 +2,26 @@
 
 `partition/NAME/PARAMETER` has what slurm.conf sets on a partition, where that is not the default.
 `nodes/NAME,NAME` has the resources of the nodes that are in exactly these partitions, with GPUs by type also
-where AccountingStorageTRES has no types.
+where AccountingStorageTRES has no types, and those that jobs can share: `shared/shard:l4/4=8` are eight
+GPUs of four shards each.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from fairway.engines.slurm.nodes.devices import parse_gres
+from fairway.engines.slurm.nodes.devices import parse_gres, shares_per_gpu
 from fairway.engines.slurm.rest.wire import WireNode
 
 NODES: Final = "nodes/"
 """Prefix of the names of partitions that share nodes."""
 
 _TYPED: Final = re.compile(r"gres/gpu:([^,=]+)=(\d+)")
+_SHARED: Final = re.compile(r"shared/(\w+)(?::([^,=/]+))?/(\d+)=(\d+)")
 _COUNT: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)")
 
 _TEXTS: Final = {
@@ -117,7 +119,15 @@ def node_settings(nodes: Iterable[WireNode]) -> dict[str, str]:
 def _gpus(gres: str) -> tuple[tuple[str, int], ...]:
     gpus = [entry for entry in parse_gres(gres) if entry.name == "gpu"]
     every = (("gres/gpu", sum(entry.count for entry in gpus)),) if gpus else ()
-    return (*every, *((f"gres/gpu:{entry.type}", entry.count) for entry in gpus if entry.type))
+    by_type = ((f"gres/gpu:{entry.type}", entry.count) for entry in gpus if entry.type)
+    shares = (
+        (
+            f"shared/{name}{f':{shared.type}' if shared.type else ''}/{shared.per_gpu}",
+            sum(e.count for e in gpus if e.type == shared.type),
+        )
+        for name, shared in shares_per_gpu(gres).items()
+    )
+    return (*every, *by_type, *shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,8 @@ class NodeGroup:
     gpus: int
     by_type: Mapping[str, int]
     """GPUs by GRES type; less than `gpus` if some have none."""
+    shared: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    """GPUs that jobs can share, by the GRES of the shares, the GPUs' type, and how many each GPU has."""
 
 
 def node_groups(settings: Mapping[str, str]) -> tuple[NodeGroup, ...]:
@@ -145,7 +157,24 @@ def _groups(settings: Mapping[str, str]) -> Iterator[NodeGroup]:
                 int(text.partition(",")[0].removeprefix("node=")),
                 int(count[1]) if count else 0,
                 {kind: int(number) for kind, number in _TYPED.findall(text)},
+                {(name, kind, int(each)): int(gpus) for name, kind, each, gpus in _SHARED.findall(text)},
             )
+
+
+def shared_gpus(
+    settings: Mapping[str, str], partitions: Iterable[str], gres: str | None = None
+) -> dict[tuple[str, int], int]:
+    """Count the GPUs of these partitions that jobs can share, by the GRES of the shares and their number.
+
+    `gres` is the type of GPUs that count; None: all.
+    """
+    wanted = frozenset(partitions)
+    found: dict[tuple[str, int], int] = {}
+    for group in node_groups(settings):
+        for (name, kind, each), gpus in group.shared.items() if wanted & group.partitions else ():
+            if gres is None or gres == kind:
+                found[name, each] = found.get((name, each), 0) + gpus
+    return found
 
 
 def gpu_types(settings: Mapping[str, str], partitions: Iterable[str]) -> dict[str, int]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.engines.slurm.nodes.devices import MIG_PROFILE
+from fairway.engines.slurm.nodes.devices import MIG_PROFILE, PERCENT, SHARING, devices_per_gpu
 from fairway.engines.slurm.policy import names
-from fairway.engines.slurm.policy.partition_settings import gpu_types
+from fairway.engines.slurm.policy.partition_settings import gpu_types, shared_gpus
 from fairway.model.fleet import Capacity, Fleet, SlurmPlace
 from fairway.model.team import Supply, Team
 
@@ -24,10 +24,12 @@ class SupplySite:
     partitions: tuple[str, ...]
     """Every partition over its nodes; the first is where Fairway's own jobs go."""
     gres: str | None
-    """The GRES type; None: the partition's GPUs have none, or it is not known which."""
+    """The GRES type; None: the partition's GPUs have none, it is not known which, or jobs share them."""
     spot: bool = False
     tracked: bool = True
     """Whether AccountingStorageTRES has the type: Slurm stores no limit on one that it does not track."""
+    shares: str | None = None
+    """The GRES by which jobs share its GPUs, `shard` or `mps`; None: they do not."""
 
     @property
     def is_limited(self) -> bool:
@@ -45,7 +47,17 @@ class SupplySite:
     @property
     def tres(self) -> str:
         """The resource that limits on accounts count."""
-        return f"gres/gpu:{self.gres}" if self.gres else "gres/gpu"
+        return f"{self.untyped}:{self.gres}" if self.gres else self.untyped
+
+    @property
+    def untyped(self) -> str:
+        """The resource that guarantees count, of every type. Slurm never counts shares by type."""
+        return f"gres/{self.shares or 'gpu'}"
+
+    @property
+    def kind(self) -> str:
+        """What a request names: the GRES type of GPUs, empty if they have none, or the GRES of shares."""
+        return self.shares or self.gres or ""
 
 
 def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[SupplySite, ...]:
@@ -54,9 +66,10 @@ def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[Supp
         SupplySite(
             supply,
             place.partitions,
-            gres := _gres(place, supply, settings),
+            gres := None if pool.is_shared else _gres(place, supply, settings),
             pool.capacity is Capacity.SPOT,
             _is_tracked(settings.get(f"partition/{place.partition}/TRES", ""), gres),
+            _shares(place, supply, settings) if pool.is_shared else None,
         )
         for pool in fleet.pools_of(cluster)
         if isinstance(place := pool.place, SlurmPlace)
@@ -89,6 +102,19 @@ def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, .
 def is_profile(kind: str) -> bool:
     """Return whether a GRES type is a MIG profile."""
     return MIG_PROFILE.fullmatch(kind) is not None
+
+
+def _shares(place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str:
+    """Return the GRES by which jobs share the GPUs of a pool: the one that its nodes have most GPUs of.
+
+    Where nothing is known of the nodes, a hundred shares a GPU are MPS, as Slurm has it by default.
+    """
+    found = shared_gpus(settings, place.partitions, place.gres)
+    if found:
+        return max(found, key=lambda how: (found[how], how))[0]
+    accounted = settings.get(f"partition/{place.partition}/TRES", "")
+    by_default = "mps" if devices_per_gpu(supply.slice) == PERCENT else "shard"
+    return next((name for name in (by_default, *SHARING) if f"gres/{name}=" in accounted), by_default)
 
 
 def _gres(place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str | None:

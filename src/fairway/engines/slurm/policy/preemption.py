@@ -33,6 +33,8 @@ class WaitingJob:
     partition: str
     gpus: int
     nodes: int = 1
+    resource: str = "gpu"
+    """The GRES that `gpus` counts: `shard` or `mps` where jobs share GPUs."""
 
     @property
     def per_node(self) -> int:

@@ -196,7 +196,7 @@ def _pools(context: PolicyContext) -> Iterator[str]:
             "spot": _bool(any(site.spot for site in sites)),
             "default_time": context.settings.get(f"partition/{partition}/DefaultTime", "nil"),
             "denied": _set(sorted(denied_qos(context, partition))),
-            "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),  # "": of no type
+            "types": _table({site.kind: _text(str(site.supply)) for site in sites}),  # "": of no type
         }
         yield f"  [{_text(partition)}] = {_table(fields)},"
     yield "}"

@@ -3,7 +3,8 @@
 A guarantee is the limit of a team's own QOS, which preempts lent jobs; a job lists that QOS and the ones it
 may fall back on, and Slurm tries them by their Priority. Guarantee plus borrow is a limit on the account.
 The two count different resources on purpose: a QOS's limit hides an account's on the same one, so a QOS
-counts `gres/gpu` and an account `gres/gpu:TYPE`.
+counts `gres/gpu` and an account `gres/gpu:TYPE`. Of GPUs that jobs share, a QOS counts `gres/shard` or
+`gres/mps`, and an account has no limit: Slurm does not count shares by type.
 """
 
 from __future__ import annotations
@@ -207,21 +208,24 @@ def _qos(context: PolicyContext) -> Iterator[WantedObject]:
         after=(gate,),
     )
     for site in context.sites:
-        yield from _guarantees(context, site.supply)
+        yield from _guarantees(context, site)
 
 
-def _guarantees(context: PolicyContext, supply: Supply) -> Iterator[WantedObject]:
+def _guarantees(context: PolicyContext, site: SupplySite) -> Iterator[WantedObject]:
+    supply = site.supply
     teams = [t for t in context.teams if context.may_use(t, supply)]
     families = [t for t in teams if context.kin_guarantee(t, supply) > 0]
     preempted = _Preempted.of((names.LENT, names.LOW))
     for team in families:
         name, limit = names.kin_qos(team.name, supply), context.kin_guarantee(team, supply)
-        yield _guarantee(name, team.name, KIN_PRIORITY + context.depth(team), limit, preempted)
+        counted = {f"GrpTRES.{site.untyped}": limit}
+        yield _guarantee(name, team.name, KIN_PRIORITY + context.depth(team), counted, preempted)
     preempted = _Preempted.of((*preempted.qos, *(names.kin_qos(t.name, supply) for t in families)))
     for team in teams:
         if (limit := context.own_guarantee(team, supply)) > 0:
             name, priority = names.own_qos(team.name, supply), OWN_PRIORITY + context.depth(team)
-            yield _guarantee(name, team.name, priority, limit, preempted)
+            counted = {f"GrpTRES.{site.untyped}": limit}
+            yield _guarantee(name, team.name, priority, counted, preempted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +241,15 @@ class _Preempted:
         return cls(ordered, tuple(map(names.qos_key, ordered)))
 
 
-def _guarantee(name: str, team: TeamName, priority: int, limit: int, preempted: _Preempted) -> WantedObject:
+def _guarantee(
+    name: str, team: TeamName, priority: int, limit: Mapping[str, int], preempted: _Preempted
+) -> WantedObject:
     fields: dict[str, Value] = {
         "Priority": priority,
         "Flags": ("OverPartQOS",),
         "Preempt": preempted.qos,
         "MaxJobsPerAccount": ANY_NUMBER_OF_JOBS,
-        f"GrpTRES.{UNTYPED}": limit,
+        **limit,
     }
     return WantedObject(names.qos_key(name), fields, after=preempted.keys, team=team)
 

@@ -14,6 +14,7 @@ from fairway.engines.virtual.simulator import jobs
 from fairway.explain.findings import Finding, WaitFacts
 from fairway.model.fleet import Fleet
 from fairway.model.job import Attempt, Ending, EngineId, JobState, Order, SeenJob
+from fairway.model.labels import kept_labels
 
 WAIT_SECONDS: Final = 1.0
 """How long `changes` waits for a change."""
@@ -63,10 +64,13 @@ class VirtualMirror:
     _waits: Mapping[int, jobs.Wait] = MappingProxyType({})
     """Why jobs waited when reasons were last reported."""
     _waits_due: float = 0.0
+    _label_keys: tuple[str, ...] = ()
+    """The keys of labels that the fleet keeps for cost."""
 
     async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Return the jobs that changed after `mark`; a snapshot of all jobs if the mark is unknown."""
         instance = self._instance
+        self._label_keys = fleet.cost.labels
         loop = asyncio.get_running_loop()
         until = loop.time() + WAIT_SECONDS
         while True:
@@ -84,6 +88,7 @@ class VirtualMirror:
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
         instance = self._instance
+        self._label_keys = fleet.cost.labels
         instance.sync()
         numbers = {engine_id: instance.job_number(engine_id) for engine_id in ids}
         return {key: self._seen_job(number) for key, number in numbers.items() if number is not None}
@@ -155,6 +160,8 @@ class VirtualMirror:
             attempts=attempts,
             ended_at=None if view.ended is None else instance.wall_time(view.ended),
             exit_code=last.exit_code if last and ended else None,
+            project=request.project,
+            labels=kept_labels(dict(request.labels), self._label_keys),
         )
 
     def _reason_job(self, view: jobs.JobView, last: Attempt | None) -> EngineId | None:

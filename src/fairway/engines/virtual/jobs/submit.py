@@ -160,4 +160,6 @@ def request_of(order: Order, settings: Mapping[str, str]) -> JobRequest:
         together=spec.together,
         name=order.engine_name,
         exit_code=result.exit_code,
+        project=spec.project or "",
+        labels=tuple(sorted(spec.labels.items())),
     )

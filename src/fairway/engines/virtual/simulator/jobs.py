@@ -8,6 +8,7 @@ from typing import Final
 
 from fairway.engines.virtual.simulator.queues import QueueKey
 from fairway.engines.virtual.simulator.quota import QuotaNode
+from fairway.model.labels import Labels
 from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -39,6 +40,8 @@ class JobRequest:
     name: str = ""
     exit_code: int = 0
     """The exit code if nothing interferes; other than 0, the job fails."""
+    project: str = ""
+    labels: Labels = ()
 
     @property
     def supply(self) -> Supply:

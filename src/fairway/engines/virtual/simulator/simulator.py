@@ -332,7 +332,7 @@ class Simulator:
 
     def held_devices(self, supply: Supply) -> Mapping[TeamName, int]:
         """Return the devices of a supply that each team holds, including its subteams."""
-        return {name: quota.held for name, quota in self._quotas[supply].items()}
+        return {name: quota.held for name, quota in self._quotas.get(supply, {}).items()}
 
     def nodes(self) -> Mapping[NodeName, SimulatedNode]:
         """Return the nodes, for reading only; the methods above change them."""

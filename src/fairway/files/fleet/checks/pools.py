@@ -201,11 +201,11 @@ def _profile(gpu: GpuType, name: str, location: Location, faults: Faults) -> Mig
 
 def _shared_suits_pool(pool: Section, found: ParsedValue[str], slices: int, faults: Faults) -> None:
     """Report shared GPUs on an engine that has none, and GPUs that are shared in two ways."""
-    if pool.found(fs.KUBERNETES_PLACE) is None:
+    if pool.found(fs.VIRTUAL_PLACE) is not None:
         faults.add(
             FaultCode.WRONG_ENGINE,
             found.location,
-            f"pool {pool.name} has {found.value}, and only pods on Kubernetes share GPUs by replicas",
+            f"pool {pool.name} has {found.value}, and jobs on a virtual cluster do not share GPUs",
             expected="MIG profiles, or whole GPUs",
             hint="take it away",
         )
@@ -338,7 +338,9 @@ def _slurm_pools_differ(pools: Sequence[Section], faults: Faults) -> None:
         place = pool.get(fs.SLURM_PLACE)
         partitions = _partitions(pool, place, faults) if place else ()
         gres = place.get(fs.SLURM_GRES) if place else None
-        for partition, slice_ in product(partitions, _slices(pool)):
+        # GPUs that jobs share are the whole GPUs of the partition.
+        slices = {None if s is not None and replicas_of(s) is not None else s for s in _slices(pool)}
+        for partition, slice_ in product(partitions, slices):
             claims = by_partition.setdefault((partition, slice_), {})
             other = (
                 claims.get(gres)

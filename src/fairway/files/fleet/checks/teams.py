@@ -30,6 +30,7 @@ def check_teams(file: Section, teams: Sequence[TeamSection], supplies: Supplies,
     """Run all checks of teams, priorities and users."""
     _names_differ(teams, faults)
     _accounts_differ(teams, faults)
+    _past_is_clear(teams, faults)
     for team in teams:
         _supplies_exist(team, supplies, faults)
     if file.valid(fs.POOLS, fs.GPU_TYPES):
@@ -352,6 +353,32 @@ def _names_differ(teams: Iterable[TeamSection], faults: Faults) -> None:
                 expected="names that are unique in the fleet, whatever the parent",
                 hint=f"rename one of them, for example to {prefix}-{team.name}"[:90],
                 related=[first.section.location],
+            )
+
+
+def _past_is_clear(teams: Sequence[TeamSection], faults: Faults) -> None:
+    """Report teams whose past is another team's too, and moves that say nothing."""
+    owners = {team.name: team for team in teams}
+    for team in teams:
+        renamed = team.section.found(ts.RENAMED_FROM)
+        if renamed is not None:
+            first = owners.setdefault(renamed.value, team)
+            if first is not team:
+                faults.add(
+                    FaultCode.NAME_IN_USE,
+                    renamed.location,
+                    f"{team.name} is renamed from {renamed.value}, whose past belongs to team {first.name}",
+                    hint="take renamed_from away: what was applied with it is remembered",
+                    related=[first.section.location],
+                )
+        moved = team.section.found(ts.MOVED)
+        if moved is not None and team.team.moved is not None and team.team.moved.source == team.team.parent:
+            faults.add(
+                FaultCode.NO_EFFECT,
+                moved.location,
+                f"{team.name} moved from where it is",
+                hint="write the parent that it had before:  moved: { from: research, since: 2026-11-01 }",
+                severity=Severity.WARNING,
             )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from fairway.ledger.migrations.merge_classes import merge_classes
+
 revision = "0014"
 down_revision = "0013"
 LOSES = "the kinds of Kubernetes workloads, which of them are services, their sums, and each replica's pod"
@@ -44,56 +46,8 @@ def upgrade() -> None:
     )
 
 
-# Classes that would differ in nothing any more become one: the oldest of them.
-_MERGED = f"""
-    CREATE TEMPORARY TABLE merged_class ON COMMIT DROP AS
-    SELECT id AS old, class FROM (
-        SELECT id, min(id) OVER (PARTITION BY {", ".join(_KEY)}) AS class FROM job_class
-    ) AS alike WHERE id <> class
-"""  # noqa: S608
-
-_MOVE = "UPDATE {0} SET class = merged.class FROM merged_class AS merged WHERE {0}.class = merged.old"
-
-_ADD_SUMS = """
-    WITH moved AS (
-        DELETE FROM {0} USING merged_class AS merged WHERE {0}.class = merged.old
-        RETURNING {0}.{1}, merged.class AS into_class, {2}
-    )
-    INSERT INTO {0} ({1}, class, {2}) SELECT {1}, into_class, {3} FROM moved GROUP BY {1}, into_class
-    ON CONFLICT ({1}, class) DO UPDATE SET {4}
-"""
-
-
-def _add_sums(table: str, key: str) -> None:
-    """Add up the rows of merged classes; a peak is the highest of them."""
-    columns = [
-        one["name"]
-        for one in sa.inspect(op.get_bind()).get_columns(table)
-        if one["name"] not in (key, "class")
-    ]
-    peaks = {name for name in columns if name.endswith("_peak")}
-    sums = ", ".join(f"max({name})" if name in peaks else f"sum({name})" for name in columns)
-    sets = ", ".join(
-        f"{name} = greatest({table}.{name}, excluded.{name})"
-        if name in peaks
-        else f"{name} = {table}.{name} + excluded.{name}"
-        for name in columns
-    )
-    op.execute(_ADD_SUMS.format(table, key, ", ".join(columns), sums, sets))
-
-
 def downgrade() -> None:
-    op.execute(_MERGED)
-    for table in ("job", "metered", "usage"):
-        op.execute(_MOVE.format(table))
-    for table, key in (
-        ("usage_hour", "hour"),
-        ("usage_day", "day"),
-        ("use_hour", "hour"),
-        ("use_day", "day"),
-    ):
-        _add_sums(table, key)
-    op.execute("DELETE FROM job_class USING merged_class WHERE id = old")
+    merge_classes(_KEY, ("usage_hour", "usage_day", "use_hour", "use_day"))
     op.drop_table("service_day")
     op.drop_table("service_hour")
     op.drop_index("attempt_open_replica_idx")

@@ -10,13 +10,14 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from fairway.ledger import Token
-from fairway.model.charge import Label
+from fairway.model.charge import Dimension, Label
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.reports import window_of
 from fairway.services.rights import usage_filter
 from fairway.views.cost_records import Report
+from fairway.views.rounded import rounded_report
 from fairway.web.pages.cost import plot as plots
 from fairway.web.pages.cost import tables
 from fairway.web.pages.cost.query import Comparison, CostQuery, ReportKind, comparison
@@ -71,7 +72,7 @@ def size_of(fleet: Fleet, caller: Token, query: CostQuery) -> QuerySize:
     people = sum(len(team.members) for team in teams)
     if max(people, len(teams)) > _LATE:
         return QuerySize.LATE
-    names = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
+    names: dict[Dimension, int] = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
     points = prod(max(1, names.get(label, 1)) for label in query.by) * _days(fleet, query.window)
     return QuerySize.MANY if points > _MANY else QuerySize.FEW
 
@@ -102,12 +103,12 @@ async def read_page(
     """Query everything the page shows at once; `colours` are the numbers of teams. Raises RequestError."""
     size = size_of(await costs.fleet(), caller, query)
     if size is QuerySize.LATE:
-        report = await read_report(costs, caller, query.what, query.request())
+        report = rounded_report(await read_report(costs, caller, query.what, query.request()))
         plot = compared = None
         change = ""
     else:
         label = _plot_label(query, size)
-        report, daily = await _read_with_days(costs, caller, query, size, label)
+        report, daily = map(rounded_report, await _read_with_days(costs, caller, query, size, label))
         compared, change = await _compare(costs, caller, query, daily)
         plot = _plot(daily, label, await _numbers(costs, label, colours))
     return CostPageData(report, tables.figures(report, change), tables.table(report, query), plot, compared)
@@ -115,19 +116,19 @@ async def read_page(
 
 async def read_late_plot(costs: CostQueries, caller: Token, query: CostQuery) -> LatePlot:
     """Query the plot by day and the comparison with the previous window, which are loaded later."""
-    daily = await read_report(costs, caller, query.what, _by_day(query.request()))
+    daily = rounded_report(await read_report(costs, caller, query.what, _by_day(query.request())))
     _, change = await _compare(costs, caller, query, daily)
     return LatePlot(_plot(daily, None), change)
 
 
 async def _read_with_days(
-    costs: CostQueries, caller: Token, query: CostQuery, size: QuerySize, label: Label | None
+    costs: CostQueries, caller: Token, query: CostQuery, size: QuerySize, label: Dimension | None
 ) -> tuple[Report, Report]:
     """Query the report, and the same by day."""
     request = query.request()
     if query.what is ReportKind.WASTE:
         return await costs.waste_by_day(caller, request)
-    if size is QuerySize.MANY or Label.NAME in query.by:  # names of jobs are read row by row
+    if size is QuerySize.MANY or {Label.NAME, Label.OUTCOME} & {*query.by}:  # which are read row by row
         report = await read_report(costs, caller, query.what, request)
         return report, await read_report(costs, caller, query.what, _by_day(request))
     if query.what is ReportKind.COST:
@@ -135,16 +136,16 @@ async def _read_with_days(
     return await costs.usage_by_day(caller, request, label)
 
 
-def _plot_label(query: CostQuery, size: QuerySize) -> Label | None:
+def _plot_label(query: CostQuery, size: QuerySize) -> Dimension | None:
     """Return the label that the plot colours. Returns None if there are too many names: it shows kinds."""
     if size is not QuerySize.FEW:
         return None
     first = next((label for label in query.by if label is not Label.DAY), None)
-    return None if first is Label.NAME else first
+    return None if first in {Label.NAME, Label.OUTCOME} else first
 
 
 async def _numbers(
-    costs: CostQueries, label: Label | None, colours: Mapping[str, int]
+    costs: CostQueries, label: Dimension | None, colours: Mapping[str, int]
 ) -> Mapping[str, int] | None:
     """Return the fixed colours of a label's names. Returns None if they get theirs by size."""
     match label:
@@ -156,7 +157,7 @@ async def _numbers(
             return None
 
 
-def _plot(daily: Report, label: Label | None, numbers: Mapping[str, int] | None = None) -> plots.Plot:
+def _plot(daily: Report, label: Dimension | None, numbers: Mapping[str, int] | None = None) -> plots.Plot:
     match daily:
         case wire.CostReport():
             return plots.parts_plot(daily) if label is None else plots.cost_plot(daily, numbers)
@@ -174,7 +175,8 @@ async def _compare(
     costs: CostQueries, caller: Token, query: CostQuery, daily: Report
 ) -> tuple[Comparison | None, str]:
     """Compare the whole days of a report by day with as many before. The text is empty without a change."""
-    found = comparison(daily.window, daily.window.end.astimezone(ZoneInfo(daily.window.timezone)).date())
+    today = daily.window.end.astimezone(ZoneInfo(daily.window.timezone)).date()
+    found = comparison(daily.window, today, await costs.first_day())
     if found is None:
         return None, ""
     request = replace(query.request(), window=found.window_before, by=(), max_rows=1)

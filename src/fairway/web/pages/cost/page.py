@@ -16,13 +16,13 @@ from starlette.responses import StreamingResponse
 from fairway.api.auth import caller_of
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Token
-from fairway.model.charge import Label
-from fairway.model.errors import FairwayError
+from fairway.model.charge import LABEL_PREFIX, Dimension, JobLabel, Label
+from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.services.cost_queries import CostQueries
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.reports import PLACE_LABELS
-from fairway.services.rights import visible_teams
+from fairway.services.rights import sees_all, visible_teams
 from fairway.views.cost_records import Report, csv_text, report_records, statement_records
 from fairway.views.costs import KIND_WORDS
 from fairway.web.cache.cost_queries import CachedCostQueries
@@ -41,13 +41,17 @@ from fairway.web.pages.fleet.plots import Plots
 from fairway.web.ranges import keep_window, known_window, range_choices, report_window
 from fairway.web.render import is_part
 from fairway.web.sessions import REPORT_PAGE
+from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
 
 MAX_SECONDS: Final = 8.0
 """Time limit of a page; it then reports that the query is too slow. Exports have no such limit."""
+STATEMENT_SECONDS: Final = 60.0
+"""Time limit of the first statement of a month; later ones show the last known figures meanwhile."""
 LATE_PART: Final = "cost-over-time"
 """The part of the page that is loaded later."""
 _MONTHS: Final = 6
+_MAX_FORECASTS: Final = 20
 _ATTACHED: Final = 'attachment; filename="{name}"'
 
 
@@ -94,7 +98,14 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
         first = f"{await ledger.months.first_day() or _today(fleet):%Y-%m}"
         months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS) if text >= first]
         budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
-        more = {"months": months, "budgets": budgets, "known_at": found.at if found.late else None}
+        forecasts = [] if query.what is ReportKind.WASTE else await _forecasts(costs, caller, query.team)
+        more = {
+            "months": months,
+            "budgets": budgets,
+            "forecasts": forecasts,
+            "commitments": await _commitments(costs, caller, fleet, query),
+            "known_at": found.at if found.late else None,
+        }
         response = pages.show(request, "cost.html", values | _data_values(data) | more)
         return keep_window(request, response, query.window)
 
@@ -128,16 +139,35 @@ def add_cost_files(site: PageContext, costs: CostQueries) -> None:
 
 def add_month_pages(site: PageContext, cached: CostQueries, exact: CostQueries) -> None:
     """Add the pages of monthly statements, and their export, which is always computed anew."""
-    app, pages = site.app, site.pages
+    app, pages, ledger = site.app, site.pages, site.ledger
+    known = LastKnown[wire.Statements]()
 
     @app.get("/cost/months/{month}", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_month(request: Request, month: str) -> Response:
         """Show the statements of a month; a closed month as it was closed."""
         team = request.query_params.get("team") or None
-        found = await cached.statements(caller_of(request), _valid_month(month), team)
+        caller = caller_of(request)
+        closed = frozenset(each.month for each in await ledger.months.all())
+        key = (visible_teams(caller, await cached.fleet()), month, team, closed)
+        read = partial(cached.statements, caller, _valid_month(month), team)
+        shown = await known.get(key, read, STATEMENT_SECONDS, hurry=True)
+        if shown is None:
+            raise TemporaryError(
+                "TooSlow",
+                f"the statements of {month} could not be calculated within {STATEMENT_SECONDS:.0f} s",
+                f"retry in a moment, or run  fairway report chargeback --month {month}",
+            )
         before, after = month_beside(month)
-        values = {"found": found, "before": before, "after": after, "team": team, "KIND_WORDS": KIND_WORDS}
+        values = {"found": shown.result, "before": before, "after": after, "team": team}
+        values |= {"KIND_WORDS": KIND_WORDS, "known_at": shown.at if shown.late else None}
         return pages.show(request, "cost-month.html", values)
+
+    @app.get("/cost/months/{month}/statements.html", dependencies=REPORT_PAGE, include_in_schema=False)
+    async def export_document(request: Request, month: str) -> Response:
+        """Export the statements as one HTML file that explains each amount."""
+        team = request.query_params.get("team") or None
+        found = await exact.document(caller_of(request), _valid_month(month), team)
+        return _file(found.html, "text/html; charset=utf-8", found.name)
 
     @app.get("/cost/months/{month}/statements.csv", dependencies=REPORT_PAGE, include_in_schema=False)
     async def export_statements(request: Request, month: str) -> Response:
@@ -165,7 +195,7 @@ def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, An
     return {
         "asked": query,
         "What": ReportKind,
-        "labels": list(PLACE_LABELS if query.what is ReportKind.WASTE else Label),
+        "labels": _dimensions(fleet, query),
         "teams": sorted(t.name for t in fleet.teams if seen is None or t.name in seen),
         "pools": sorted(p.name for p in fleet.pools),
         "ranges": range_choices("/cost", query.window, query.without_window, whole_days=True),
@@ -177,7 +207,39 @@ def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, An
         "late": None,
         "months": [],
         "budgets": [],
+        "forecasts": [],
+        "commitments": [],
+        "currency": fleet.currency,
     }
+
+
+async def _commitments(
+    costs: CostQueries, caller: Token, fleet: Fleet, query: CostQuery
+) -> list[wire.CommitmentRow]:
+    """Return the use of commitments for callers who see all costs. Empty if it takes too long."""
+    if query.what is not ReportKind.COST or query.team or query.user or not sees_all(caller):
+        return []
+    if not any(pool.pricing.commitments for pool in fleet.pools):
+        return []
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            return (await costs.commitments(caller, replace(query.request(), by=(Label.POOL,)))).commitments
+    except TimeoutError:
+        return []
+
+
+async def _forecasts(costs: CostQueries, caller: Token, team: str | None) -> list[budget_wire.Forecast]:
+    """Return the largest forecasts by team, or that of the page's team."""
+    found = (await costs.forecasts(caller, Label.TEAM)).forecasts
+    return [forecast for forecast in found if team in (None, forecast.name)][:_MAX_FORECASTS]
+
+
+def _dimensions(fleet: Fleet, query: CostQuery) -> list[Dimension]:
+    """Return what the report can be grouped by: of labels, those that the fleet keeps, and the query's."""
+    if query.what is ReportKind.WASTE:
+        return list(PLACE_LABELS)
+    keys = (JobLabel(f"{LABEL_PREFIX}{key}") for key in fleet.cost.labels)
+    return list(dict.fromkeys((*Label, *keys, *query.by)))
 
 
 def _data_values(data: CostPageData) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from fairway.model.charge import ChargeKind, Label
+from fairway.model.charge import ChargeKind, Dimension, Label
 from fairway.views.colours import OTHERS, PALETTE, colour_class
 from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.wire import costs as wire
@@ -127,7 +127,7 @@ def waste_plot(report: wire.WasteReport) -> Plot:
     return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
 
 
-def _by_name(rows: Iterable[AnyRow], by: Sequence[Label]) -> Values:
+def _by_name(rows: Iterable[AnyRow], by: Sequence[Dimension]) -> Values:
     place = by.index(Label.DAY)
 
     def name(row: AnyRow) -> str:

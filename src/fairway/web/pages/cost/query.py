@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from fairway.cost.calendar import next_month, parse_month
-from fairway.model.charge import Label
+from fairway.model.charge import Dimension, JobLabel, Label, parse_dimension
 from fairway.services.cost_queries import CostRequest
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.reports import PLACE_LABELS
@@ -44,16 +44,21 @@ class CostQuery:
 
     what: ReportKind = ReportKind.COST
     window: str = DEFAULT_WINDOW
-    by: tuple[Label, ...] = (Label.TEAM,)
+    by: tuple[Dimension, ...] = (Label.TEAM,)
     team: str | None = None
     user: str | None = None
     pool: str | None = None
+    project: str | None = None
+    labels: tuple[str, ...] = ()
+    """As `experiment=e12`."""
     max_rows: int = FEW_ROWS
 
     @classmethod
     def of(cls, params: QueryParams) -> CostQuery:
         """Parse query parameters; empty ones are ignored. Raises RequestError for an invalid value."""
-        given = {key: _last(params, key) for key in ("what", "window", "team", "user", "pool", "most")}
+        given = {
+            key: _last(params, key) for key in ("what", "window", "team", "user", "pool", "project", "most")
+        }
         what = _report_kind(given["what"])
         return cls(
             what=what,
@@ -62,20 +67,26 @@ class CostQuery:
             team=None if what is ReportKind.WASTE else given["team"],
             user=None if what is ReportKind.WASTE else given["user"],
             pool=given["pool"],
+            project=None if what is ReportKind.WASTE else given["project"],
+            labels=()
+            if what is ReportKind.WASTE
+            else tuple(name for name in params.getlist("label") if name),
             max_rows=MANY_ROWS if given["most"] == str(MANY_ROWS) else FEW_ROWS,
         )
 
     def request(self) -> CostRequest:
         """Convert it for CostQueries. A waste report has few rows, and omits those beyond the limit."""
         max_rows = MANY_ROWS if self.what is ReportKind.WASTE else self.max_rows
-        return CostRequest(self.window, self.by, self.team, self.user, self.pool, max_rows)
+        return CostRequest(
+            self.window, self.by, self.team, self.user, self.pool, self.project, self.labels, max_rows
+        )
 
     def address(self, path: str = "/cost", **changed: Any) -> str:
         """Return the URL of this query with some fields changed."""
         query = replace(self, **changed) if changed else self
         if query.what is ReportKind.WASTE:
             by = tuple(label for label in query.by if label in PLACE_LABELS) or (Label.POOL,)
-            query = replace(query, by=by, team=None, user=None)
+            query = replace(query, by=by, team=None, user=None, project=None, labels=())
         what = [("what", query.what.value)] if query.what is not ReportKind.COST else []
         return f"{path}?{urlencode([*what, ('window', query.window), *query.filters])}"
 
@@ -87,9 +98,15 @@ class CostQuery:
             ("team", self.team),
             ("user", self.user),
             ("pool", self.pool),
+            ("project", self.project),
+            *(("label", label) for label in self.labels),
             ("most", str(self.max_rows) if self.max_rows != FEW_ROWS else None),
         ]
         return tuple((key, value) for key, value in params if value)
+
+    def without_label(self, label: str) -> tuple[str, ...]:
+        """Return the labels of the filter without one of them."""
+        return tuple(one for one in self.labels if one != label)
 
     @property
     def without_window(self) -> tuple[tuple[str, str], ...]:
@@ -98,32 +115,44 @@ class CostQuery:
             (("what", self.what.value), *self.filters) if self.what is not ReportKind.COST else self.filters
         )
 
-    def narrowed(self, label: Label, name: str) -> str | None:
+    def narrowed(self, label: Dimension, name: str) -> str | None:
         """Return the URL that drills down into a row's label. Returns None if there is nothing below it."""
         if not name or (self.what is ReportKind.WASTE and label not in (Label.POOL, Label.DAY)):
             return None
+        changed: dict[str, Any]
         match label:
             case Label.TEAM:
-                return self.address(team=name, by=self._inside(Label.USER))
+                changed = {"team": name, "by": self._inside(Label.USER)}
             case Label.USER:
-                return self.address(user=name, by=self._inside(Label.POOL))
+                changed = {"user": name, "by": self._inside(Label.POOL)}
             case Label.POOL:
-                return self.address(pool=name, by=self._inside(self._below_pool()))
+                changed = {"pool": name, "by": self._inside(self._below_pool())}
+            case Label.PROJECT:
+                changed = {"project": name, "by": self._inside(Label.USER)}
+            case JobLabel():
+                labels = dict.fromkeys((*self.labels, f"{label.key}={name}"))
+                changed = {"labels": tuple(labels), "by": self._inside(Label.USER)}
             case Label.DAY:
-                return self.address(window=name, by=self._inside(self._below_day()))
+                changed = {"window": name, "by": self._inside(self._below_day())}
             case _:
                 return None
+        return self.address(**changed)
 
-    def _inside(self, label: Label) -> tuple[Label, ...]:
-        filters = {Label.TEAM: self.team, Label.USER: self.user, Label.POOL: self.pool}
+    def _inside(self, label: Dimension) -> tuple[Dimension, ...]:
+        filters: dict[Dimension, str | None] = {
+            Label.TEAM: self.team,
+            Label.USER: self.user,
+            Label.POOL: self.pool,
+            Label.PROJECT: self.project,
+        }
         return (label,) if not filters.get(label) else (Label.DAY,)
 
-    def _below_pool(self) -> Label:
+    def _below_pool(self) -> Dimension:
         if self.what is ReportKind.WASTE:
             return Label.DAY
         return Label.TEAM if not self.team else Label.USER
 
-    def _below_day(self) -> Label:
+    def _below_day(self) -> Dimension:
         rest = [label for label in self.by if label is not Label.DAY]
         return rest[0] if rest else Label.POOL if self.what is ReportKind.WASTE else Label.TEAM
 
@@ -143,12 +172,21 @@ class Comparison:
         return (self.last - self.first).days + 1
 
     @property
+    def name_before(self) -> str:
+        """Name the earlier period: `the 7 days before`."""
+        days = "day" if self.days == 1 else f"{self.days} days"
+        adjacent = self.last_before + timedelta(days=1) == self.first
+        return f"the {days} before" if adjacent else f"the first {days} of the month before"
+
+    @property
     def window_before(self) -> str:
         return f"{self.first_before}..{self.last_before}"
 
 
-def comparison(shown: wire.Window, today: date) -> Comparison | None:
+def comparison(shown: wire.Window, today: date, recorded: date | None = None) -> Comparison | None:
     """Return the days of a window that are over, and as many before. None: no day of it is over.
+
+    Of days before `recorded`, and of a part of that day, nothing is known: they are compared with nothing.
 
     Today is left out: some hours of it against a whole day would look like a drop. A window that begins with
     a month is compared with the beginning of the month before, if that is long enough.
@@ -160,6 +198,8 @@ def comparison(shown: wire.Window, today: date) -> Comparison | None:
     month = (first - timedelta(days=1)).replace(day=1)
     of_month = first.day == 1 and shown.last_day < next_month(first)
     before = month if of_month and month + timedelta(days=days) <= first else first - timedelta(days=days)
+    if recorded is not None and before <= recorded:
+        return None
     return Comparison(first, last, before, before + timedelta(days=days - 1))
 
 
@@ -194,12 +234,15 @@ def _report_kind(word: str | None) -> ReportKind:
         raise _invalid(f"what: there is no report {word!r}", hint) from None
 
 
-def _labels(names: list[str], what: ReportKind) -> tuple[Label, ...]:
-    valid = [label.value for label in (PLACE_LABELS if what is ReportKind.WASTE else Label)]
-    if unknown := [name for name in names if name not in valid]:
-        raise _invalid(f"by: {what} cannot be grouped by {unknown[0]!r}", f"by is one of {', '.join(valid)}")
-    default = Label.POOL if what is ReportKind.WASTE else Label.TEAM
-    return tuple(dict.fromkeys(Label(name) for name in names)) or (default,)
+def _labels(names: list[str], what: ReportKind) -> tuple[Dimension, ...]:
+    found = {name: parse_dimension(name) for name in names}
+    waste = what is ReportKind.WASTE
+    if unknown := [name for name, by in found.items() if by is None or (waste and by not in PLACE_LABELS)]:
+        valid = [label.value for label in (PLACE_LABELS if waste else Label)]
+        hint = f"by is one of {', '.join(valid)}{'' if waste else ', label:KEY'}"
+        raise _invalid(f"by: {what} cannot be grouped by {unknown[0]!r}", hint)
+    default = Label.POOL if waste else Label.TEAM
+    return tuple(by for by in found.values() if by is not None) or (default,)
 
 
 def _invalid(message: str, hint: str) -> RequestError:

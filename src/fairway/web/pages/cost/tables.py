@@ -93,14 +93,13 @@ def change_text(daily: Report, over: Comparison, before: Report) -> str:
     place = daily.by.index(Label.DAY)
     days = {(over.first + timedelta(days=n)).isoformat() for n in range(over.days)}
     now = sum((row_amount(row) for row in daily.rows if row.labels[place] in days), _ZERO)
-    return compared(now, row_amount(before.total), over.days)
+    return compared(now, row_amount(before.total), over.name_before)
 
 
-def compared(now: Decimal, before: Decimal, days: int) -> str:
+def compared(now: Decimal, before: Decimal, then: str) -> str:
     """Format the change from one amount to another. Returns an empty string without a previous amount."""
     if not before:
         return ""
-    then = "the day before" if days == 1 else f"the {days} days before"
     change = (now - before) / before * 100
     if not round(change):
         return f"same as {then}"

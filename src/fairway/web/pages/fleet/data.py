@@ -21,7 +21,8 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, TeamName
 from fairway.services.charges import Costs
 from fairway.services.convert.fleet import FleetState
-from fairway.services.fleets import FleetHistory, Fleets
+from fairway.services.fleet_history import FleetHistory
+from fairway.services.fleets import Fleets
 from fairway.web.cache.single_flight import SingleFlight
 from fairway.web.pages.fleet.supply_bars import Grants
 

@@ -255,7 +255,7 @@ def budgets(data: FleetPageData, visible: frozenset[str] | None) -> Budgets:
     now = int(data.state.now.timestamp())
     every = convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
     near = [b for b in every if b.outlook in _TO_WATCH]
-    near.sort(key=lambda b: (_TO_WATCH.index(b.outlook or ""), b.runs_out or b.until, b.team))
+    near.sort(key=lambda b: (_TO_WATCH.index(b.outlook or ""), b.runs_out or b.until, b.name))
     return Budgets(tuple(near), len(every) - len(near))
 
 

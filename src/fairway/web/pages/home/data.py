@@ -133,7 +133,7 @@ async def my_jobs(ledger: Ledger, fleets: Fleets, person: Person, now: datetime)
     last = await ledger.jobs.sorted_page(mine(states=ENDED_JOBS), JobSort(JobSortKey.ENDED), limit=MAX_ENDED)
     ended = [row for row in last if row.ended_at is not None and row.ended_at >= now - SINCE]
     failed = [row for row in ended if row.state in BAD][:MAX_JOBS]
-    rows = list(dict.fromkeys([*running, *waiting, *held, *ended[:MAX_JOBS], *failed]))
+    rows = list({row.id: row for row in (*running, *waiting, *held, *ended[:MAX_JOBS], *failed)}.values())
     jobs = dict(zip((r.id for r in rows), await explain_jobs(ledger, fleets, person, rows), strict=True))
     return MyJobs(
         [jobs[r.id] for r in running],

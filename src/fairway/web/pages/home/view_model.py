@@ -68,7 +68,7 @@ def team_cards(
     teams: Iterable[policy_wire.Team], own: frozenset[str], budgets: Iterable[budget_wire.Budget]
 ) -> list[TeamCard]:
     """Return a card for each team of the reader; a team inside another of theirs has none of its own."""
-    by_team = {budget.team: budget for budget in budgets}
+    by_team = {budget.name: budget for budget in budgets}
     return [
         TeamCard(
             team, tuple(g for g in team.grants if g.guarantee or g.held or g.waiting), by_team.get(team.name)
@@ -111,12 +111,12 @@ def holds_idle(job: job_wire.Job) -> bool:
 def budget_attention(budgets: Iterable[budget_wire.Budget]) -> list[Attention]:
     """Return the budgets that are spent, will run out or passed their warning, the worst first."""
     order = {outlook.value: n for n, outlook in enumerate(_TO_WATCH)}
-    found = sorted((b for b in budgets if b.outlook in order), key=lambda b: (order[b.outlook or ""], b.team))
+    found = sorted((b for b in budgets if b.outlook in order), key=lambda b: (order[b.outlook or ""], b.name))
     return [
         Attention(
             "warn" if b.outlook == BudgetOutlook.WARNED.value else "bad",
-            f"Budget of {b.team}: {b.forecast}",
-            f"/teams/{quote(b.team)}",
+            f"Budget of {b.team}: {b.forecast}" if b.name == b.team else f"Budget {b.name}: {b.forecast}",
+            f"/teams/{quote(b.team)}" if b.team else "/cost",
         )
         for b in found
     ]

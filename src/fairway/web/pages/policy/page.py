@@ -293,7 +293,7 @@ async def _plan_values(site: PageContext, request: Request, text: str) -> dict[s
     except RequestError as error:
         return {"faults": error.faults, "refused": None if error.faults else error}
     plan_file = wire.PlanFile(made_at=datetime.now(UTC), source=_SOURCE, text=text, plan=plan)
-    objections = [(c.cluster, o) for c in plan.clusters for o in c.objections]
+    objections = formats.objections_of(plan)
     return {
         "plan": plan,
         "changed_clusters": [c.cluster for c in plan.clusters if c.changes],

@@ -23,7 +23,7 @@ from fairway.ledger.pools import DeviceRow, PoolSnapshot
 from fairway.ledger.records.jobs import by_team
 from fairway.ledger.telemetry.gpu_events import GpuEvent
 from fairway.model.charge import Span
-from fairway.model.fleet import Fleet, Pool
+from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.job import JobState, format_job_id
 from fairway.model.names import NodeName, PoolName
 from fairway.model.price import PricePoint
@@ -153,6 +153,8 @@ class _PoolPageCache:
 
     async def points(self, pool: Pool) -> tuple[PricePoint, ...]:
         """Return the current spot price, if there is one."""
+        if pool.capacity is not Capacity.SPOT:
+            return ()
         return await self._points.get(pool.name, partial(self._read_points, pool.name))
 
     async def _read(self, pool: Pool, page: int) -> PoolSnapshot:

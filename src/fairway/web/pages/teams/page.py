@@ -29,6 +29,7 @@ from fairway.services.fleets import spent_budgets
 from fairway.services.rights import usage_filter, visible_teams
 from fairway.views.colours import colour_class
 from fairway.views.jobs import reason_text
+from fairway.views.rounded import rounded_report
 from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.cache.last_known import LastKnown
 from fairway.web.context import PageContext
@@ -40,6 +41,7 @@ from fairway.web.ranges import keep_window, range_choices, report_window, time_r
 from fairway.web.render import is_part
 from fairway.web.sessions import PAGE
 from fairway.web.use_view import UseViews
+from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import jobs as job_wire
 
@@ -76,7 +78,7 @@ class _BudgetState:
     def by_team(self, fleet: Fleet, visible: frozenset[str] | None) -> dict[str, Any]:
         """Return the budgets that the caller may see, by team."""
         found = convert_budgets.budgets(fleet, self.statuses, (), self.now, visible)
-        return {budget.team: budget for budget in found.budgets}
+        return {budget.name: budget for budget in found.budgets}
 
 
 def add_team_pages(site: PageContext, uses: UseViews, plots: Plots) -> None:
@@ -143,6 +145,7 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
             "line": rows[name],
             "inside": [rows[child.name] for child in tree.children(tree[name])],
             "events": events,
+            "forecast": await _forecast(costs, caller, team),
             "running": running,
             "waiting": waiting,
             "top": MAX_JOBS,
@@ -155,6 +158,11 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
             ),
         }
         return keep_window(request, pages.show(request, "team.html", values), range_.text)
+
+
+async def _forecast(costs: CostQueries, caller: Token, team: str) -> budget_wire.Forecast | None:
+    found = await costs.forecasts(caller, Label.TEAM)
+    return next((forecast for forecast in found.forecasts if forecast.name == team), None)
 
 
 async def _team_rows(
@@ -184,7 +192,8 @@ async def _used_lately(
 
     async def read() -> Mapping[str, Decimal]:
         request = CostRequest(RECENT_WINDOW, (Label.TEAM,), max_rows=cost_wire.MAX_ROWS)
-        return {row.labels[0]: row.gpu_hours for row in (await costs.usage(caller, request)).rows}
+        usage = rounded_report(await costs.usage(caller, request))
+        return {row.labels[0]: row.gpu_hours for row in usage.rows}
 
     found = await recent.get(visible, read, MAX_SECONDS, hurry=True)
     return None if found is None else found.result
@@ -216,7 +225,7 @@ async def _spending(
     queries = [CostQuery(window=window, by=(by,), team=team, max_rows=10) for by in (Label.USER, Label.POOL)]
 
     async def read() -> Spending:
-        return [await costs.cost(caller, query.request()) for query in queries]
+        return [rounded_report(await costs.cost(caller, query.request())) for query in queries]
 
     found = await known.get((visible_teams(caller, fleet), team, window), read, MAX_SECONDS, hurry=hurry)
     if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,11 +23,13 @@ from fairway.engines.kubernetes.jobs.objects import (
     pod_transform,
     workload_transform,
 )
-from fairway.engines.kubernetes.jobs.observed import ObservedJob, ObservedPod
+from fairway.engines.kubernetes.jobs.observed import ObservedJob, ObservedPod, job_of
+from fairway.engines.kubernetes.jobs.roots import Root
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS
 from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
 from fairway.model.job import AttemptEnd, Ending, JobState, SeenJob
 from fairway.model.names import ClusterName
+from fairway.model.price import CostRules
 from tests.unit.engines.kubernetes.policy.fleets import fleet
 
 FLEET = fleet()
@@ -130,6 +133,35 @@ def seen(job: Any, *pods: ObservedPod, workload: Any = None, **more: Any) -> See
     flavors = workload.flavors if workload else ()
     observed = ObservedJob("research", "train", job, workloads=workloads, pods=pods, flavors=flavors, **more)
     return join(observed, PLACES)
+
+
+LABELLED = SupplyLookup(replace(FLEET, cost=CostRules(labels=("experiment", "model"))), ClusterName("cloud"))
+
+
+def test_project_and_labels_are_those_of_the_job_and_its_pods() -> None:
+    written = {
+        "metadata": {
+            "name": "train", "namespace": "research", "uid": "u", "creationTimestamp": at(0),
+            "labels": {"fairway.dev/project": "llm", "kueue.x-k8s.io/queue-name": "main", "owner": "bob"},
+        },
+        "spec": {"template": {"metadata": {"labels": {"experiment": "e1", "model": "m"}},
+                              "spec": {"containers": [{"name": "job", **GPU}]}}},
+        "status": {},
+    }  # fmt: skip
+    job = job_transform(FLEET.pools)(decoded(written, JobObject))
+    assert dict(job.labels) == {
+        "fairway.dev/project": "llm",
+        "owner": "bob",
+        "experiment": "e1",
+        "model": "m",
+    }
+    found = join(ObservedJob("research", "train", job), LABELLED)
+    assert (found.project, found.labels) == ("llm", (("experiment", "e1"), ("model", "m")))
+    plain = join(ObservedJob("research", "train", a_job()), LABELLED)
+    assert (plain.project, plain.labels) == ("", ())
+    root = Root("apps/v1", "Deployment", "research", "llm", "uid-d")
+    service = ObservedJob("research", "llm", job_of(root, (), ()), root=root, service=True)
+    assert (join(service, LABELLED).project, join(service, LABELLED).labels) == (None, None)
 
 
 def test_waiting_says_why() -> None:

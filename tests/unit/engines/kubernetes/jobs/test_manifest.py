@@ -54,6 +54,15 @@ def variables(job: dict[str, Any]) -> dict[str, str]:
     return {e["name"]: e["value"] for e in container(job)["env"] if "value" in e}
 
 
+def test_project_and_labels_are_on_the_job_and_its_pods() -> None:
+    job = made(replace(SPEC, project="llm", labels={"experiment": "e1"}))
+    for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
+        assert labels["fairway.dev/project"] == "llm"
+        assert labels["experiment"] == "e1"
+        assert labels["fairway.dev/job"] == format_job_id(123456)
+    assert "fairway.dev/project" not in made()["metadata"]["labels"]
+
+
 def test_who_where_and_what() -> None:
     job = made()
     assert job["metadata"]["name"] == f"train-llm-fwmark-{format_job_id(123456)}-2"

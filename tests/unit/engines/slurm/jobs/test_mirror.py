@@ -16,6 +16,7 @@ from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.files import parse_fleet
 from fairway.model.job import Attempt, Ending, JobState, NodeGpus
 from fairway.model.names import NodeName, PoolName, SliceName
+from fairway.model.price import CostRules
 from fairway.model.team import Supply
 
 FLEET = parse_fleet(
@@ -66,6 +67,8 @@ def row(**said: str) -> SqueueRow:
         "tres_per_node": "gres/gpu:a100:2",
         "tres_per_job": "N/A",
         "admin_comment": "fairway:normal",
+        "wckey": "",
+        "comment": "(null)",
         "name": "train",
     }
     return SqueueRow(**{**plain, **said})
@@ -167,12 +170,45 @@ def test_a_gang_that_ends_keeps_its_nodes() -> None:
 
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
 def test_no_name_forges_a_line(names: list[str]) -> None:
+    # What follows a separator in a comment may shift the rest, which its own user chose as well.
     rows = [row(jobarrayid=str(n), name=name) for n, name in enumerate(names)]
+    forged = row(comment="a\x1fb", name="c")
+    assert squeue.parse("\x1f".join(forged).encode())[:-2] == forged[:-2]
     output = "".join("\x1f".join(one) + SECRET + "\n" for one in rows).encode()
     assert [squeue.parse(line) for line in squeue.split_lines(output, SECRET)] == rows
     assert [squeue.job_key(line) for line in squeue.split_lines(output, SECRET)] == [
         r.jobarrayid.encode() for r in rows
     ]
+
+
+LABELLED = FleetLookup(
+    replace(FLEET, cost=CostRules(labels=("experiment", "model"))), PoolMatcher(FLEET.pools)
+)
+COMMENT = "ticket 7, project=llm experiment=e1 owner=bob model=not/valid"
+
+
+@pytest.mark.parametrize(
+    ("wckey", "comment", "project"),
+    [
+        ("", "(null)", ""),
+        ("(null)", "", ""),
+        ("*", "", ""),
+        ("vision", "", "vision"),
+        ("vision", COMMENT, "vision"),  # chosen for this job
+        ("*default", COMMENT, "llm"),
+        ("*default", "hello", "default"),
+        ("", COMMENT, "llm"),
+        ("", "fairway:8f3k tolerates-loss", ""),
+    ],
+)
+def test_a_project_is_the_wckey_or_in_the_comment(wckey: str, comment: str, project: str) -> None:
+    job = squeue.to_job(row(wckey=wckey, comment=comment), LABELLED)
+    assert job.project == project
+    assert job.labels == ((("experiment", "e1"),) if comment == COMMENT else ())
+    assert squeue.to_job(row(comment=comment), WORDS).labels == ()
+    history = [record(wckey=wckey, comment=comment)]
+    ended = sacct.to_job(history, LABELLED)  # a site may store no comments: what is missing is not known
+    assert (ended.project, ended.labels) == (job.project or None, job.labels or None)
 
 
 def record(**said: str) -> sacct.SacctRow:

@@ -184,7 +184,9 @@ def test_nothing_is_printed_through_a_link(tmp_path: Path, taken: str, kind: str
 
 def test_the_body_says_what_slurm_must_know() -> None:
     order = replace(
-        _order(nodes=3, cpus=4, memory_gb=8, time_seconds=61, together=True),
+        _order(
+            nodes=3, cpus=4, memory_gb=8, time_seconds=61, together=True, project="llm", labels={"model": "m"}
+        ),
         priority=PriorityName("urgent"),
         hold=True,
     )
@@ -202,7 +204,7 @@ def test_the_body_says_what_slurm_must_know() -> None:
         "standard_output": "/logs/alice/train-fwmark-0007-1.slurm",
         "open_mode": ["APPEND"],
         "requeue": True,
-        "comment": "fairway:0007 tolerates-loss",
+        "comment": "fairway:0007 tolerates-loss project=llm model=m",
         "qos": "urgent",
         "time_limit": {"set": True, "number": 2},
         "cpus_per_task": 4,

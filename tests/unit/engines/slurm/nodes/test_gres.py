@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.slurm.nodes.devices import Gres, parse_gres, shared_gpus
+from fairway.engines.slurm.nodes.devices import Gres, NodeShares, parse_gres, shares_of, shares_per_gpu
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,33 @@ def test_what_a_gres_string_lists(text: str, listed: tuple[Gres, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "gpus"),
-    [("", 0), ("S:0-1", 0), ("0/4,0/4", 0), ("3/4,0/4", 1), ("-/4,-/4,3/4,1/4", 2), ("IDX:0-3", 0)],
+    ("detail", "shares"),
+    [
+        ("", ()),
+        ("S:0-1", ()),
+        ("0/4,0/4", ((0, 4), (0, 4))),
+        ("-/4,3/4,1/4", ((0, 4), (3, 4), (1, 4))),
+        ("50/100,0/0", ((50, 100), (0, 0))),
+        ("IDX:0-3", ()),
+    ],
 )
-def test_gpus_that_are_shared_out(detail: str, gpus: int) -> None:
-    assert shared_gpus(detail) == gpus
+def test_shares_of_each_gpu(detail: str, shares: tuple[tuple[int, int], ...]) -> None:
+    assert shares_of(detail) == shares
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "found"),
+    [
+        ("gpu:l4:4", "gpu:l4:0(IDX:N/A)", {}),
+        ("gpu:l4:4,shard:l4:16", "", {"shard": NodeShares("l4", 4)}),
+        ("gpu:4,shard:16", "", {"shard": NodeShares(None, 4)}),
+        ("gpu:a40:2,mps:a40:200", "mps:a40:0(0/100,0/100)", {"mps": NodeShares("a40", 100)}),
+        ("gpu:l4:4,shard:l4:8", "shard:l4:3(3/8,0/0,0/0,0/0)", {"shard": NodeShares("l4", 8)}),  # on one GPU
+        ("gpu:l4:3,shard:l4:16", "", {"shard": NodeShares("l4", 6)}),  # never more than the GPUs
+    ],
+)
+def test_how_the_gpus_of_a_node_are_shared(gres: str, used: str, found: dict[str, NodeShares]) -> None:
+    assert shares_per_gpu(gres, used) == found
 
 
 words = st.text(alphabet="abcdefgh0123456789._-", min_size=1, max_size=12)
@@ -68,4 +90,5 @@ def test_what_is_printed_is_what_is_read(listing: list[Gres]) -> None:
 def test_nothing_slurm_may_print_makes_it_fail(text: str) -> None:
     for gres in parse_gres(text):
         assert gres.count >= 0
-        assert shared_gpus(gres.detail) >= 0
+        assert all(used >= 0 and all_ >= 0 for used, all_ in shares_of(gres.detail))
+    shares_per_gpu(text, text)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
-from fairway.model.charge import Label
+from fairway.model.charge import Dimension, JobLabel, Label
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.web.pages.cost.query import (
     CostQuery,
@@ -38,6 +38,7 @@ def shown(first: str, last: str) -> wire.Window:
         "window=2026-10&by=user&by=day&team=nlp",
         "what=usage&window=7d&by=pool&user=a%26b&most=1000",
         "what=waste&window=2026-10-01..2026-10-15&by=pool&pool=a100",
+        "window=30d&by=project&by=label%3Amodel&project=llm&label=experiment%3De1&label=a%3Db",
     ],
 )
 def test_an_address_says_the_whole_question(text: str) -> None:
@@ -54,6 +55,8 @@ def test_empty_fields_of_a_form_say_nothing() -> None:
     [
         ("by=colour", "colour"),
         ("what=love", "love"),
+        ("by=label:", "label:"),
+        ("what=waste&by=label:a", "label:a"),
         ("what=waste&by=team", "team"),
         (f"user={'x' * 201}", "user"),
     ],
@@ -81,10 +84,12 @@ def test_waste_is_nobodys() -> None:
         ("by=day", Label.DAY, "2026-10-03", "/cost?window=2026-10-03&by=team"),
         ("what=waste", Label.POOL, "mig", "/cost?what=waste&window=30d&by=day&pool=mig"),
         ("by=priority", Label.PRIORITY, "low", None),
+        ("by=project", Label.PROJECT, "llm", "/cost?window=30d&by=user&project=llm"),
+        ("label=a%3Db", JobLabel("label:m"), "x", "/cost?window=30d&by=user&label=a%3Db&label=m%3Dx"),
         ("", Label.TEAM, "", None),
     ],
 )
-def test_a_row_leads_into_itself(text: str, label: Label, name: str, address: str | None) -> None:
+def test_a_row_leads_into_itself(text: str, label: Dimension, name: str, address: str | None) -> None:
     assert query(text).narrowed(label, name) == address
 
 
@@ -121,6 +126,27 @@ def test_only_equal_periods_are_compared(first: date, days: int, today: date) ->
     assert found.last_before < found.first == first
     assert found.last < today
     assert found.last == min(window.last_day, today - timedelta(days=1))
+
+
+def test_a_month_is_compared_with_the_beginning_of_the_month_before() -> None:
+    names = []
+    for first, last in (
+        ("2026-11-01", "2026-11-30"),
+        ("2026-11-09", "2026-11-15"),
+        ("2026-11-14", "2026-11-15"),
+    ):
+        found = comparison(shown(first, last), date(2026, 11, 15))
+        names.append(found and found.name_before)
+    assert names == ["the first 14 days of the month before", "the 6 days before", "the day before"]
+
+
+def test_days_before_the_first_record_are_not_compared_with() -> None:
+    """A fleet that began in the middle of the previous period would seem to have doubled its cost."""
+    window, today = shown("2026-11-09", "2026-11-15"), date(2026, 11, 16)
+    found = comparison(window, today, date(2026, 11, 1))
+    assert found is not None and found.first_before == date(2026, 11, 2)
+    for began in (date(2026, 11, 2), date(2026, 11, 5)):  # part of the first day counts as unknown
+        assert comparison(window, today, began) is None
 
 
 def test_months() -> None:

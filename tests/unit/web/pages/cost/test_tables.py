@@ -15,20 +15,20 @@ from fairway.wire import costs as wire
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "days", "text"),
+    ("now", "before", "then", "text"),
     [
-        ("112", "100", 7, "12 % more than the 7 days before"),
-        ("88", "100", 7, "12 % less than the 7 days before"),
-        ("2500", "100", 2, "2,400 % more than the 2 days before"),
-        ("0", "100", 1, "100 % less than the day before"),
-        ("100.4", "100", 7, "same as the 7 days before"),
-        ("100.5", "100", 7, "same as the 7 days before"),
-        ("100.6", "100", 7, "1 % more than the 7 days before"),
-        ("5", "0", 7, ""),
+        ("112", "100", "the 7 days before", "12 % more than the 7 days before"),
+        ("88", "100", "the 7 days before", "12 % less than the 7 days before"),
+        ("2500", "100", "the 2 days before", "2,400 % more than the 2 days before"),
+        ("0", "100", "the day before", "100 % less than the day before"),
+        ("100.4", "100", "the 7 days before", "same as the 7 days before"),
+        ("100.5", "100", "the 7 days before", "same as the 7 days before"),
+        ("100.6", "100", "the 7 days before", "1 % more than the 7 days before"),
+        ("5", "0", "the 7 days before", ""),
     ],
 )
-def test_how_a_figure_compares(now: str, before: str, days: int, text: str) -> None:
-    assert compared(Decimal(now), Decimal(before), days) == text
+def test_how_a_figure_compares(now: str, before: str, then: str, text: str) -> None:
+    assert compared(Decimal(now), Decimal(before), then) == text
 
 
 def test_hours_of_today_are_not_compared_with_a_whole_day() -> None:

@@ -13,7 +13,7 @@ import pytest
 from fairway.cost.calendar import Calendar
 from fairway.cost.job_cost import JobCost, JobPrices, estimate_cost, priced_days
 from fairway.ledger.records.jobs import JobSort, JobSortKey
-from fairway.model.fleet import Fleet, Pool
+from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import Ending, JobId, JobState
 from fairway.model.names import PoolName, SliceName
@@ -198,7 +198,8 @@ def test_a_job_costs_what_it_held_at_the_price_of_that_time() -> None:
     dearer = replace(pool, pricing=Pricing(steps=(PriceStep(date(2026, 11, 15), Decimal(3)),)))
     assert cost(dearer, [held(15, 11, 1)]) == (Decimal("9.80"), False)
     spot = PricePoint(NOW - timedelta(hours=100), Decimal("0.50"))
-    assert cost(pool, [held(2, 0, 1)], None, spot) == (Decimal("1.00"), False)
+    market = replace(pool, capacity=Capacity.SPOT)
+    assert cost(market, [held(2, 0, 1)], None, spot) == (Decimal("1.00"), False)
     committed = replace(
         pool, pricing=Pricing(commitments=(Commitment(4, Decimal(1), date(2026, 1, 1), date(2027, 1, 1)),))
     )
@@ -212,7 +213,9 @@ def test_a_running_job_costs_so_much_per_hour() -> None:
     assert job_cost(pool, [held(0, None, 2)]).per_hour == Decimal("3.80"), "it has just started"
     assert job_cost(pool, [held(3, 2)]).per_hour is None
     rise = PricePoint(NOW - timedelta(minutes=90), Decimal(3)), PricePoint(NOW, Decimal(5))
-    assert job_cost(pool, [held(2, None, 1)], None, *rise).per_hour == Decimal("5.00")
+    assert job_cost(
+        replace(pool, capacity=Capacity.SPOT), [held(2, None, 1)], None, *rise
+    ).per_hour == Decimal("5.00")
 
 
 def test_the_days_of_a_page_are_priced_once() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import httpx2
+import pytest
 
 from fairway.ledger import Ledger, PricePointRow
+from fairway.model.fleet import Capacity, Fleet
 from fairway.model.gpu_health import GpuSighting
 from fairway.model.names import PoolName
 from fairway.model.observation import Health
+from tests.unit.web.conftest import FLEET
 from tests.unit.web.fleet_sights import lose, mig_node, mirror, node, observe, runs, waits
 from tests.unit.web.pages.fleet.test_page import words
 
@@ -130,10 +134,18 @@ async def test_a_pool_that_is_not_there_names_those_that_are(viewer: httpx2.Asyn
         assert "dream-a100, hpc-a100, hpc-mig" in page.text
 
 
+@pytest.fixture
+def fleet() -> Fleet:
+    """Let one pool be bought on a spot market."""
+    pools = [replace(p, capacity=Capacity.SPOT) if p.name == "hpc-a100" else p for p in FLEET.pools]
+    return replace(FLEET, pools=tuple(pools))
+
+
 async def test_a_spot_price_that_holds_now_goes_before_the_list(
     ledger: Ledger, viewer: httpx2.AsyncClient
 ) -> None:
     at = datetime.now(UTC) - timedelta(hours=2)
+    await ledger.prices.add([PricePointRow(PoolName("hpc-mig"), at, Decimal("0.01"))], by="mistaken")
     await ledger.prices.add([PricePointRow(PoolName("hpc-a100"), at, Decimal("0.59"))], by="test")
     page = words((await viewer.get("/pools/hpc-a100")).text)
     assert "0.59 USD per GPU-hour (spot price of" in page and "List price 1.90" in page

@@ -48,6 +48,9 @@ def _spend(db: psycopg.Connection[Any]) -> None:
     columns = "team, period, amount, spent, per_day, runs_out, level, hold, since, checked_at"
     for values in (("research", 9000, 1234, "ok", None), ("product", 2500, 2533, "spent", "stop")):
         db.execute(f"INSERT INTO budget_standing ({columns}) VALUES {row}", values)
+    forecast = "('team', %s, date_trunc('month', now()), %s, %s, %s, %s, now())"
+    for team, *amounts in (("nlp", 320, 640, 510, 800), ("product", 2533, 5000, 4100, 6200)):
+        db.execute(f"INSERT INTO spending_forecast VALUES {forecast}", (team, *amounts))
     db.execute("INSERT INTO budget_event (team, text) VALUES ('product', 'spent 2,533 of 2,500 EUR')")
 
 
@@ -105,6 +108,7 @@ async def test_one_team(admin: httpx2.AsyncClient) -> None:
     assert spent is not None and "dan" in spent[0]
     widths = {row.count("<t") for row in re.findall(r"<tr>(.*?)</tr>", spent[0], re.DOTALL)}
     assert len(widths) == 1  # a total under each column
+    assert "510–800 by month end" in await page(admin, "/teams/nlp")  # without a budget, too
     inside = await page(admin, "/teams/research")
     assert "/teams/nlp" in inside and "/teams/vision" in inside
 
