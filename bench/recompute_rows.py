@@ -64,7 +64,7 @@ class Team:
 
     path: Key
     """Its name and those of the teams around it, the nearest first."""
-    renamed_from: str
+    renamed_from: str | None
     guarantee: Mapping[str, str]
 
 
@@ -109,7 +109,7 @@ class RawLedger:
 def _teams(teams: Mapping[str, Any], above: Key) -> Iterator[tuple[str, Team]]:
     for name, team in teams.items():
         its = team or {}
-        yield name, Team((name, *above), its.get("renamed_from", ""), its.get("guarantee") or {})
+        yield name, Team((name, *above), its.get("renamed_from"), its.get("guarantee") or {})
         yield from _teams(its.get("teams", {}), (name, *above))
 
 
