@@ -36,7 +36,7 @@ from fairway.services.focus_export import focus_lines
 from fairway.services.reports import ReportQuery, ReportResult
 from fairway.views.rounded import rounded_report
 from tests.unit.cost.conservation import NotConserved, metered
-from tests.unit.cost.histories import History, history
+from tests.unit.cost.histories import SHARD, History, history
 from tests.unit.cost.history_reckoning import Due, due
 from tests.unit.cost.memory_ledger import MemoryHistory, MemoryLedger, run
 from tests.unit.cost.reckoning import ZERO, held
@@ -245,18 +245,11 @@ def _same_filtered(case: Case, wanted: Due, seed: int) -> None:
 
 
 def _same_closed(case: Case, seed: int) -> None:
-    """A month closed before the last apply and its correction come to what the month costs now."""
-    cent = CENTS[case.newest.currency]
-    before = Costs(case.ledger, MemoryHistory(case.applied[:-1], case.calendar))  # type: ignore[arg-type]
-    old = run(before.charges(case.applied[-2][1], case.window, (Label.TEAM,), now=case.now))
-    closed = corrections.statement_amounts(old, (Label.TEAM,), cent)
-    anew = corrections.statement_amounts(case.charges((Label.TEAM,)), (Label.TEAM,), cent)
-    later = corrections.correction(anew, closed)
-    told = sum((line.amount for line in (*closed, *later)), Decimal(0))
-    if told != sum((line.amount for line in anew), Decimal(0)):
-        raise Differ(f"closed and corrected {told}")
-    if corrections.correction(anew, (*closed, *later)):
-        raise Differ("a correction does not correct")
+    """Each month, closed before the last apply or corrected after every one, comes to what it costs now."""
+    for month in sorted({hour.day.replace(day=1) for hour in case.hours}):
+        its = [hour for hour in case.hours if hour.day.replace(day=1) == month]
+        _same_corrected(case, Span(its[0].start, its[-1].end), 1 if seed % 3 == 0 else len(case.applied) - 1)
+    before = _before(case, len(case.applied) - 1)
     # What has no date changes nothing before the hour after its apply.
     applied, undated = case.applied[-1][0], not case.history.last_change_has_dates()
     before_it = Span(case.window.start, min(case.window.end, case.calendar.hour_start(applied)))
@@ -266,6 +259,28 @@ def _same_closed(case: Case, seed: int) -> None:
         for kind in ChargeKind:
             sums = [sum((c.amount for c in each if c.kind is kind), ZERO) for each in (then, now)]
             _equal("the past, after an undated change", {kind: sums[1]}, {kind: sums[0]})
+
+
+def _before(case: Case, files: int) -> Costs:
+    """What is charged after so many applies."""
+    return Costs(case.ledger, MemoryHistory(case.applied[:files], case.calendar))  # type: ignore[arg-type]
+
+
+def _same_corrected(case: Case, month: Span, first: int) -> None:
+    """A month is closed after `first` applies, and corrected after each of the others."""
+    cent, by = CENTS[case.newest.currency], (Label.TEAM,)
+    billed: tuple[corrections.StatementAmount, ...] = ()
+    anew = billed
+    for files in range(first, len(case.applied) + 1):
+        newest = case.applied[files - 1][1]
+        charged = run(_before(case, files).charges(newest, month, by, now=case.now))
+        anew = corrections.statement_amounts(charged, by, cent)
+        billed = (*billed, *corrections.correction(anew, billed))
+        if corrections.correction(anew, billed):
+            raise Differ("a correction does not correct")
+    told, now = (sum((line.amount for line in lines), Decimal(0)) for lines in (billed, anew))
+    if told != now:
+        raise Differ(f"closed and corrected {told}, is {now}")
 
 
 def _about(case: History) -> Counter[str]:
@@ -283,6 +298,16 @@ def _about(case: History) -> Counter[str]:
         "team renamed": any(t.renamed_from for fleet in fleets for t in fleet.teams),
         "team moved on a day": any(t.moved for t in fleets[-1].teams),
         "dated prices": any(p.pricing.steps for fleet in fleets for p in fleet.pools),
+        "commitment corrected": any(
+            {c.since for c in old.pricing.commitments if c not in new.pricing.commitments}
+            & {c.since for c in new.pricing.commitments if c not in old.pricing.commitments}
+            for one, other in pairwise(fleets)
+            for old in one.pools
+            for new in other.pools
+            if old.name == new.name
+        ),
+        "shares of GPUs": any(supply.slice == SHARD for supply, _, _ in case.world.holders),
+        "months closed several times": len(fleets) > 2 and len({h.day.month for h in hours}) > 1,
         "commitments": any(p.pricing.commitments for fleet in fleets for p in fleet.pools),
     }
     return Counter(name for name, is_so in seen.items() if is_so)

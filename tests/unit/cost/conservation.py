@@ -99,7 +99,7 @@ def metered(case: World, calendar: Calendar, truth: Used) -> tuple[Sums, Sums]:
             known = told
             if metering.difference(known, told, calendar):
                 raise NotConserved("what is written is written again")
-    by_supply: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
+    by_supply: Used = {supply: [0] * len(case.hours) for supply in case.supplies}
     index = {hour.start: i for i, hour in enumerate(case.hours)}
     for (start, holder), seconds in sums.items():
         if start in index:

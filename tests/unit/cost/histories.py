@@ -12,13 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from random import Random
+from typing import Final
 
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.names import ClusterName, PoolName, TeamName
+from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Commitment, PriceStep, Sharing
-from fairway.model.team import Move, Team
+from fairway.model.team import Move, Supply, Team
+from fairway.model.usage import AttemptUsage
 from tests.unit.cost.worlds import DISCOUNTS, OVERHEADS, PRICES, SHARINGS, Hour, World, world
 
+SHARES: Final = 4
+"""Of a GPU, as `gres/shard` of Slurm and replicas of Kubernetes have them."""
+SHARD: Final = SliceName(f"shared-{SHARES}")
 Path = tuple[str, ...]
 """A team and those around it, the nearest first, as they are called now."""
 
@@ -125,7 +130,17 @@ class History:
         now = next((pool for pool in self.newest.pools if pool.name == then.name), then)
         first = [step.since for step in now.pricing.steps[:1]]
         steps = (*(s for s in then.pricing.steps if not first or s.since < first[0]), *now.pricing.steps)
-        gone = tuple(c for c in then.pricing.commitments if c not in now.pricing.commitments)
+        new = [c for c in now.pricing.commitments if c not in then.pricing.commitments]
+        gone: tuple[Commitment, ...] = ()
+        for old in then.pricing.commitments:
+            # One that begins or ends as a missing one did is that one, corrected.
+            corrected = [c for c in new if c.since == old.since or c.until == old.until]
+            if old in now.pricing.commitments:
+                continue
+            if corrected:
+                new.remove(corrected[0])
+            else:
+                gone = (*gone, old)
         merged = replace(then.pricing, steps=steps, commitments=(*now.pricing.commitments, *gone))
         return then if then.pricing == now.pricing else replace(then, pricing=merged)
 
@@ -148,6 +163,7 @@ def _on_day(pool: Pool, hour: Hour) -> Pool:
 def history(seed: int) -> History:
     """The history of a seed: one to four files, applied at any time before and in the window."""
     found = world(seed)
+    _add_shares(Random(seed ^ 0x5A4E), found)
     rng = Random(seed ^ 0x5EED)
     begin, end = found.hours[0].start, found.hours[-1].end
     early = begin - 5 * 3600 if rng.random() < 0.7 else begin
@@ -166,6 +182,21 @@ def history(seed: int) -> History:
         applied.append((at, fleet))
         past.append(fleet)
     return History(found, tuple(applied))
+
+
+def _add_shares(rng: Random, found: World) -> None:
+    """Jobs that hold shares of GPUs, in some pools of whole ones."""
+    begin, end = found.hours[0].start - 7200, found.hours[-1].end
+    for pool in found.fleet.pools:
+        if pool.slices or rng.random() < 0.7:
+            continue
+        for team in (*(t.name for t in found.fleet.teams[:1]), ""):
+            found.holders.append((Supply(pool.name, SHARD), team, "u"))
+            start = begin + int(rng.random() * (end - begin))
+            until = min(end, start + int(rng.random() * 20000))
+            if start < until:
+                devices = 1 + int(rng.random() * 3 * SHARES)
+                found.stories.append([AttemptUsage(len(found.holders) - 1, devices, start, until)])
 
 
 def _of(rng: Random, each: tuple[Decimal, ...]) -> Decimal:
@@ -213,10 +244,14 @@ def _repriced(rng: Random, fleet: Fleet, past: list[Fleet], found: World) -> Fle
             pricing = replace(pricing, steps=tuple(steps[since] for since in sorted(steps)))
         case 3:
             pricing = replace(pricing, discount=DISCOUNTS[int(rng.random() * 6)][0])
-        case 4 if pricing.commitments:
+        case 4 if pricing.commitments and rng.random() < 0.5:
             pricing = replace(pricing, commitments=pricing.commitments[1:])
+        case 4 if pricing.commitments:
+            old, *others = pricing.commitments
+            corrected = replace(old, gpus=1 + int(rng.random() * 9), per_gpu_hour=_of(rng, PRICES))
+            pricing = replace(pricing, commitments=(corrected, *others))
         case 4:
-            # One that begins or ends like another is that other one, corrected: not drawn here.
+            # One that begins or ends like another would be that other one, corrected.
             files = [*past, fleet]
             every = [c for then in files for p in then.pools for c in p.pricing.commitments]
             taken = {on for c in every for on in (c.since, c.until)}

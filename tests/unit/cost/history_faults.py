@@ -10,12 +10,14 @@ from fractions import Fraction
 from typing import Any, Final
 from unittest.mock import patch
 
-from fairway.cost import charges, corrections, fleet_history, report
+from fairway.cost import charges, corrections, fleet_history, rates, report
 from fairway.cost.calendar import Calendar
 from fairway.cost.fleet_history import FleetSpan
 from fairway.model.charge import Charge, Label, Span
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.names import TeamName
+from fairway.model.gpu import GpuType
+from fairway.model.names import SliceName, TeamName
+from fairway.model.price import Commitment
 from fairway.services import charges as services
 from fairway.services.charges import Costs, PricedWindow
 from tests.unit.cost import memory_ledger
@@ -107,6 +109,25 @@ def _no_names_of_then(self: PricedWindow, teams: Any) -> frozenset[str]:
     return frozenset(teams)
 
 
+def _never_corrected(then: Sequence[Commitment], newest: Sequence[Commitment]) -> tuple[Commitment, ...]:
+    return (*newest, *(c for c in then if c not in newest))
+
+
+def _whole_gpus(gpu: GpuType, slice_: SliceName | None) -> Fraction:
+    """A share of a GPU counts as one."""
+    shared = slice_ is not None and slice_.startswith("shared-")
+    return Fraction(1) if shared else _true_memory_part(gpu, slice_)
+
+
+def _nothing(gpu: GpuType, slice_: SliceName | None) -> Fraction:
+    """A share of a GPU is free."""
+    shared = slice_ is not None and slice_.startswith("shared-")
+    return Fraction(1, 10**9) if shared else _true_memory_part(gpu, slice_)
+
+
+_true_memory_part = rates.memory_part
+
+
 def _filter_drops_overhead(made: Any, labels: Any, priced: Any, which: Any, keep: int) -> Any:
     for charge in _true_filtered(made, labels, priced, which, keep):
         if which.pools is None or charge.supply is not None:
@@ -163,6 +184,9 @@ HISTORY_FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]
     "a pool's report without overhead (M5)": ((services, "_filtered", _filter_drops_overhead),),
     "reports rounded to tens": ((report, "millionths", _report_by_tens),),
     "overhead of parts of days in full": ((charges, "_overhead", _overhead_of_whole_days),),
+    "a corrected commitment is paid twice": ((fleet_history, "_commitments", _never_corrected),),
+    "a share is a whole GPU (H6)": ((rates, "memory_part", _whole_gpus),),
+    "a share is free (H6)": ((rates, "memory_part", _nothing),),
     "closed months are not corrected": ((corrections, "correction", _no_corrections),),
     "statements rounded line by line": ((corrections, "statement_amounts", _statement_of_users),),
 }

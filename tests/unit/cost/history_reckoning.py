@@ -11,7 +11,7 @@ from fractions import Fraction
 from fairway.model.charge import CapacitySum, Span
 from fairway.model.fleet import Pool
 from fairway.model.team import Supply
-from tests.unit.cost.histories import Held, History, Path
+from tests.unit.cost.histories import SHARD, SHARES, Held, History, Path
 from tests.unit.cost.reckoning import SCALE, ZERO, hour_cost, worth
 from tests.unit.cost.worlds import Hour, days_in_month
 
@@ -59,12 +59,14 @@ def due(history: History, capacity: Sequence[CapacitySum], sums: Mapping[tuple[i
             if runs.get(pool.name, (None, 0))[0] != priced:
                 runs[pool.name] = (priced, hour.start)
             for supply in pool.supplies:
-                used = 0
+                used = ZERO
+                # Shares are held of the pool's whole GPUs.
+                parts = {supply: Fraction(1), Supply(pool.name, SHARD): Fraction(not pool.slices, SHARES)}
                 for n, (its, team, _) in enumerate(case.holders):
-                    if its == supply and (seconds := sums.get((hour.start, n), 0)):
-                        used += seconds
+                    if parts.get(its) and (seconds := sums.get((hour.start, n), 0)):
+                        used += seconds * parts[its]
                         name = teams[team][0] if team else ""
-                        found.usage[name] += seconds * rates[supply] / SCALE
+                        found.usage[name] += seconds * parts[its] * rates[supply] / SCALE
                 total = sum(row.total for row in there if row.supply == supply)
                 key = (supply, runs[pool.name][1])
                 net = nets.setdefault((place, key), [ZERO, rates[supply] / SCALE])

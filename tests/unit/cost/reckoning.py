@@ -28,7 +28,7 @@ Used = dict[Supply, list[int]]
 
 def held(case: World, truths: Sequence[AttemptUsage | None]) -> Used:
     """Device-seconds by supply and hour, straight from what is true."""
-    found: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
+    found: Used = {supply: [0] * len(case.hours) for supply in case.supplies}
     for truth in truths:
         if truth is None:
             continue

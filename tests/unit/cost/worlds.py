@@ -168,6 +168,11 @@ class World:
     def hours(self) -> tuple[Hour, ...]:
         return self.stage.hours[self.first : self.last]
 
+    @property
+    def supplies(self) -> tuple[Supply, ...]:
+        """What there is, and what is held: shares of GPUs that are counted whole, too."""
+        return tuple(dict.fromkeys((*self.stocks, *(supply for supply, _, _ in self.holders))))
+
     def capacity(self) -> list[CapacitySum]:
         """By hour, from the stocks."""
         rows = []
