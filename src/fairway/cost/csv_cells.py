@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-_FORMULA: Final = re.compile(r"[=+\-@\t\r]")
+_FORMULA: Final = frozenset("=+-@\t\r")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -14,6 +15,9 @@ def escape_cell(value: object) -> object:
 
     Names of jobs and users are untrusted input, and the reader of the file trusts it.
     """
-    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
+    return escape_row((value,))[0] if isinstance(value, str) else value
+
+
+def escape_row(cells: Iterable[str]) -> list[str]:
+    """Escape a row of text. Almost all cells need nothing, and are not worth a call each."""
+    return [f"'{cell}" if cell[:1] in _FORMULA and not _NUMBER.fullmatch(cell) else cell for cell in cells]

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from fairway.cost.calendar import Window, calendar_of
-from fairway.cost.csv_cells import escape_cell
+from fairway.cost.csv_cells import escape_row
 from fairway.cost.focus.export import COLUMNS, Billed, Correction, DayCharges, ExportContext, Row, rows
 from fairway.model.charge import LABEL_PREFIX, Charge, Dimension, JobLabel, Label, Span
 from fairway.model.fleet import Fleet
@@ -122,5 +122,5 @@ async def month_corrections(
 
 def _text(lines: Iterable[Row]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(map(escape_cell, line) for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(map(escape_row, lines))
     return out.getvalue()
