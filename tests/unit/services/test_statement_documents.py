@@ -69,7 +69,7 @@ async def mail() -> AsyncIterator[Mails]:
 def documents(ledger: Ledger, fleet: Fleet) -> tuple[MonthStatements, StatementDocuments]:
     costs = Costs(ledger)
     statements = MonthStatements(ledger, costs)
-    return statements, StatementDocuments(statements, costs, Fleets(ledger, lambda _: fleet))
+    return statements, StatementDocuments(ledger, statements, costs, Fleets(ledger, lambda _: fleet))
 
 
 def text_of(page: str) -> str:

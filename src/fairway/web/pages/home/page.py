@@ -66,7 +66,7 @@ def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
 
 def _budgets(data: FleetPageData, visible: frozenset[str] | None) -> list[budget_wire.Budget]:
     now = int(data.state.now.timestamp())
-    return convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
+    return convert_budgets.budgets(data.raised, data.snapshot.budgets, (), now, visible).budgets
 
 
 def _job_values(jobs: MyJobs, person: Person, now: datetime) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from fairway.services.convert import jobs as convert_jobs
 from fairway.services.convert.jobs import with_budget_reason
 from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.fleets import spent_budgets
+from fairway.services.fleets import spent_budgets, with_raised_budgets
 from fairway.services.rights import usage_filter, visible_teams
 from fairway.views.colours import colour_class
 from fairway.views.jobs import reason_text
@@ -65,6 +65,8 @@ RecentUse = LastKnown[Mapping[str, Decimal]]
 class _BudgetState:
     """The state of the budgets, and the spent ones that hold teams."""
 
+    fleet: Fleet
+    """With the amounts in force."""
     statuses: Sequence[StoredBudgetStatus]
     spent: Mapping[TeamName, SpentBudget]
     now: int
@@ -72,12 +74,13 @@ class _BudgetState:
     @classmethod
     async def of(cls, ledger: Ledger, fleet: Fleet, caller: Token) -> _BudgetState:
         now = int(time.time())
+        fleet = await with_raised_budgets(fleet, ledger, now)
         statuses = await ledger.budgets.statuses()
-        return cls(statuses, spent_budgets(fleet, statuses, now, visible_teams(caller, fleet)), now)
+        return cls(fleet, statuses, spent_budgets(fleet, statuses, now, visible_teams(caller, fleet)), now)
 
-    def by_team(self, fleet: Fleet, visible: frozenset[str] | None) -> dict[str, Any]:
+    def by_team(self, visible: frozenset[str] | None) -> dict[str, Any]:
         """Return the budgets that the caller may see, by team."""
-        found = convert_budgets.budgets(fleet, self.statuses, (), self.now, visible)
+        found = convert_budgets.budgets(self.fleet, self.statuses, (), self.now, visible)
         return {budget.name: budget for budget in found.budgets}
 
 
@@ -178,7 +181,7 @@ async def _team_rows(
         fleet,
         await site.ledger.jobs.counts(),
         await site.ledger.clusters.pools(),
-        budgets.by_team(fleet, visible),
+        budgets.by_team(visible),
         budgets.spent,
         visible,
         await _used_lately(costs, recent, caller, visible) if fleet.name else None,
