@@ -20,6 +20,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import NOT_STARTED_JOBS, JobState
 from fairway.model.names import TeamName
 from fairway.model.team import TeamTree
+from fairway.services.budget_raises import BudgetRaises
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import jobs as convert_jobs
 from fairway.services.convert.jobs import with_budget_reason
@@ -36,6 +37,7 @@ from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
 from fairway.web.pages.fleet.plots import Plots
+from fairway.web.pages.teams.raises import add_raise_forms, raise_values
 from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
 from fairway.web.ranges import keep_window, range_choices, report_window, time_range
 from fairway.web.render import is_part
@@ -89,7 +91,9 @@ def add_team_pages(site: PageContext, uses: UseViews, plots: Plots) -> None:
     costs = CachedCostQueries(site.ledger, site.fleets)
     recent = RecentUse()
     add_teams_page(site, costs, recent, plots)
-    add_team_page(site, costs, recent, uses)
+    raises = BudgetRaises(site.ledger, site.fleets)
+    add_team_page(site, costs, recent, uses, raises)
+    add_raise_forms(site, raises)
 
 
 def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plots: Plots) -> None:
@@ -121,7 +125,9 @@ def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plo
         return pages.show(request, "teams.html", values)
 
 
-def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses: UseViews) -> None:
+def add_team_page(
+    site: PageContext, costs: CostQueries, recent: RecentUse, uses: UseViews, raises: BudgetRaises
+) -> None:
     """Add the page of one team, for its members and those of parent teams, and for roles that see all."""
     app, pages, ledger = site.app, site.pages, site.ledger
     known = LastKnown[Spending]()
@@ -143,12 +149,14 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
         waiting = await _jobs(ledger, fleet, budgets.spent, subtree, NOT_STARTED_JOBS)
+        budget = rows[name].budget
         values = {
             "fleet": fleet,
             "line": rows[name],
             "inside": [rows[child.name] for child in tree.children(tree[name])],
             "events": events,
             "forecast": await _forecast(costs, caller, team),
+            **await raise_values(raises, caller, fleet, name, None if budget is None else budget.period),
             "running": running,
             "waiting": waiting,
             "top": MAX_JOBS,
