@@ -25,14 +25,21 @@ def _parse_amount(text: str) -> Decimal:
     return amount
 
 
-def _parse_text(text: str) -> str:
-    if not text.strip() or len(text) > MAX_TEXT:
-        raise ValueError(f"use 1 to {MAX_TEXT} characters")
+def _parse_reason(text: str) -> str:
+    if not text.strip():
+        raise ValueError("say what the money is for")
+    return _parse_comment(text)
+
+
+def _parse_comment(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"use at most {MAX_TEXT} characters")
     return text
 
 
 _AMOUNT = ParsedParam("amount", _parse_amount)
-_TEXT = ParsedParam("text", _parse_text)
+_REASON = ParsedParam("text", _parse_reason)
+_COMMENT = ParsedParam("text", _parse_comment)
 _NUMBER = click.IntRange(1, 10**18 - 1)
 
 
@@ -59,7 +66,7 @@ Examples:
 )
 @click.argument("team", shell_complete=completion.teams)
 @click.argument("amount", type=_AMOUNT)
-@click.option("--reason", type=_TEXT, required=True, help="What the money is for; the approver reads it.")
+@click.option("--reason", type=_REASON, required=True, help="What the money is for; the approver reads it.")
 @server_options
 @output_option
 def raise_(
@@ -107,7 +114,7 @@ Examples:
 """
 )
 @click.argument("id", type=_NUMBER)
-@click.option("--comment", type=_TEXT, default="", help="Shown with the decision.")
+@click.option("--comment", type=_COMMENT, default="", help="Shown with the decision.")
 @server_options
 @output_option
 def approve(
@@ -133,7 +140,7 @@ Examples:
 """
 )
 @click.argument("id", type=_NUMBER)
-@click.option("--reason", type=_TEXT, default="", help="Shown with the decision.")
+@click.option("--reason", type=_COMMENT, default="", help="Shown with the decision.")
 @server_options
 @output_option
 def deny(

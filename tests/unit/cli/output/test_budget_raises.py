@@ -79,6 +79,14 @@ def test_what_is_no_amount(text: str) -> None:
         _parse_amount(text)
 
 
+def test_a_comment_may_be_left_out_and_is_bounded() -> None:
+    for verb, option in (("approve", "--comment"), ("deny", "--reason")):
+        result = CliRunner().invoke(budget, [verb, "7", option, "x" * 501])
+        assert result.exit_code == 2 and "at most 500 characters" in result.output
+        without = CliRunner().invoke(budget, [verb, "7"], env={"FAIRWAY_URL": "http://127.0.0.1:9"})
+        assert without.exit_code != 2  # a usage error: it fails at the server that is not there
+
+
 def test_a_request_needs_a_reason() -> None:
     for given in ([], ["--reason", " "], ["--reason", "x" * 501]):
         result = CliRunner().invoke(budget, ["raise", "nlp", "5000", *given])

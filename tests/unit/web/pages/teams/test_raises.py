@@ -52,6 +52,9 @@ async def test_a_lead_requests_and_the_lead_above_approves(sign_in: SignIn, ledg
     text = await page(vic)
     assert "a raise waits for a decision" in text and ">Withdraw<" in text and ">Approve<" not in text
     assert 'name="amount"' not in text  # one request at a time
+    wants = re.escape('href="/teams/vision#raises">')
+    assert re.search(f"{wants}.*vision requests 2,500.50 USD more for ", await page(lee, "/"), re.DOTALL)
+    assert "vision requests" not in re.sub(r"vic requests.*", "", await page(vic, "/")).split("Since")[0]
     path = f"/teams/vision/raises/{asked.id}"
     assert "CannotDecideRaise" in await send(vic, path, 403, decision="approve")
     answer = await lee.get("/teams/vision")
