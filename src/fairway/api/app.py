@@ -21,11 +21,13 @@ from fairway.api.routes import fleet as fleet_routes
 from fairway.api.routes import jobs as job_routes
 from fairway.api.routes import policy as policy_routes
 from fairway.api.routes import use as use_routes
+from fairway.api.routes.budget_raises import add_budget_raise_routes
 from fairway.api.routes.gpu_health import add_gpu_health_routes
 from fairway.api.routes.logins import add_login_routes
 from fairway.api.routes.notices import add_notice_routes
 from fairway.ledger import Ledger
 from fairway.services.alerts import AlertServices
+from fairway.services.budget_raises import BudgetRaises
 from fairway.services.cost_queries import CostQueries
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
@@ -74,6 +76,7 @@ def create_app(
     cost_routes.add_report_routes(app, costs)
     cost_routes.add_statement_routes(app, costs)
     cost_routes.add_price_routes(app, costs)
+    add_budget_raise_routes(app, BudgetRaises(ledger, fleets))
     alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
     add_notice_routes(app, NoticeQueries(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)

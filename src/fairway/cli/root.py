@@ -28,6 +28,7 @@ class CommandEntry(NamedTuple):
 VERBS: Final[dict[str, CommandEntry]] = {
     "adopt": CommandEntry("Let Fairway manage objects that already exist on a cluster."),
     "apply": CommandEntry("Apply a plan or a fleet file to the clusters."),
+    "budget": CommandEntry("Request, approve and deny raises of team budgets."),
     "cancel": CommandEntry("Cancel running or waiting jobs.", "jobs_change"),
     "check": CommandEntry("Check a fleet file or a job file for errors."),
     "completion": CommandEntry("Print the completion script for your shell."),
@@ -84,7 +85,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "leave",
         "release-all",
     ),
-    "Money": ("report", "export", "price"),
+    "Money": ("report", "export", "price", "budget"),
     "Admin": (
         "demo",
         "login",

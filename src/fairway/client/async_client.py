@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Self, Unpack
 
 import httpx2
@@ -24,6 +25,7 @@ from fairway.model.errors import TemporaryError
 from fairway.model.job import JobState
 from fairway.model.notice_rules import NoticeKind
 from fairway.model.observation import Health
+from fairway.wire import budget_raises as raise_wire
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
@@ -237,6 +239,26 @@ class AsyncClient:
     async def budgets(self) -> budget_wire.Budgets:
         """Return the state of the budgets that the caller may see."""
         return await self._send(requests.budgets())
+
+    async def budget_raises(
+        self, team: str | None = None, *, all_states: bool = False
+    ) -> raise_wire.BudgetRaises:
+        """Return the raises of budgets that wait for a decision, or all of them, newest first."""
+        return await self._send(requests.budget_raises(team, all_states=all_states))
+
+    async def request_budget_raise(
+        self, team: str, amount: Decimal | int | str, reason: str
+    ) -> raise_wire.BudgetRaise:
+        """Request to raise the budget of a team until its current period ends."""
+        return await self._send(requests.request_budget_raise(team, Decimal(amount), reason))
+
+    async def approve_budget_raise(self, number: int, comment: str = "") -> raise_wire.BudgetRaise:
+        """Approve a raise: it counts at once."""
+        return await self._send(requests.decide_budget_raise(number, "approve", comment))
+
+    async def deny_budget_raise(self, number: int, comment: str = "") -> raise_wire.BudgetRaise:
+        """Deny a raise, or withdraw a request of one's own."""
+        return await self._send(requests.decide_budget_raise(number, "deny", comment))
 
     async def teams(self) -> ItemList[policy_wire.Team]:
         """Return the teams as last applied."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from fairway.model.job import Tolerates
 from fairway.model.notice_rules import NoticeKind
 from fairway.model.observation import Health
 from fairway.model.text import nearest, parse_duration
+from fairway.wire import budget_raises as raise_wire
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
@@ -432,6 +434,24 @@ def test_notice(team: str | None) -> ApiRequest[notice_wire.Notice]:
 def budgets() -> ApiRequest[budget_wire.Budgets]:
     """Request the state of the budgets that the caller may see."""
     return get("/v1/budgets", budget_wire.Budgets)
+
+
+def budget_raises(team: str | None, *, all_states: bool) -> ApiRequest[raise_wire.BudgetRaises]:
+    """Request the raises that wait for a decision, or all of them."""
+    params = [("team", team), ("all", "true" if all_states else None)]
+    return get("/v1/budget-raises", raise_wire.BudgetRaises, params)
+
+
+def request_budget_raise(team: str, amount: Decimal, reason: str) -> ApiRequest[raise_wire.BudgetRaise]:
+    """Request a raise. The same request, sent again, is the same one."""
+    body = raise_wire.RaiseRequest(team=team, amount=amount, reason=reason)
+    return ApiRequest("POST", "/v1/budget-raises", raise_wire.BudgetRaise, body=body, idempotent=True)
+
+
+def decide_budget_raise(number: int, verb: str, comment: str) -> ApiRequest[raise_wire.BudgetRaise]:
+    """Approve or deny a raise."""
+    body = raise_wire.RaiseDecision(comment=comment)
+    return ApiRequest("POST", f"/v1/budget-raises/{number}/{verb}", raise_wire.BudgetRaise, body=body)
 
 
 def teams() -> ApiRequest[Page[policy_wire.Team]]:

@@ -238,7 +238,7 @@ class Runner:
         )
         charged = Costs(self._ledger, FleetHistory(self._ledger, self._fleets))
         statements = MonthStatements(self._ledger, charged)
-        documents = StatementDocuments(statements, charged, self._fleets)
+        documents = StatementDocuments(self._ledger, statements, charged, self._fleets)
         deliver = DeliverNotices(self._ledger, self._fleets, self._settings, self._notice_metrics, documents)
         yield self._loop(NOTIFY, FLEET, self._pace(NOTIFY_SECONDS), deliver, deliver.close)
         find = FindAnomalies(self._ledger, self._fleets, SpendingHistory(costs))

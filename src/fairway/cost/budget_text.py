@@ -81,10 +81,13 @@ def starts_text(budget: SpentBudget) -> str:
 
 def spent_hint(budget: SpentBudget) -> str:
     """Return a hint on how to get jobs started again."""
-    raise_it = f"raise  budget.amount  of {budget.team} in the fleet file and run  fairway apply"
+    raise_it = (
+        f"raise  budget.amount  of {budget.team} in the fleet file and run  fairway apply, or let a lead "
+        f"request more for this {budget.every}:  fairway budget raise {budget.team} AMOUNT --reason TEXT"
+    )
     if budget.hold is Hold.STOP:
         return raise_it
-    return f"{raise_it}, or submit with  --priority {budget.low or 'low'}"
+    return f"{raise_it}; or submit with  --priority {budget.low or 'low'}"
 
 
 def state_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar, next_month
@@ -13,6 +14,9 @@ from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Ev
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
+
+Raises = Mapping[tuple[TeamName, Every, date], Decimal]
+"""What approved raises add to the budgets of teams, by team, kind of period and its first day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,31 @@ def budget_outlook(level: BudgetLevel, runs_out: date | None) -> BudgetOutlook:
     if runs_out is not None:
         return BudgetOutlook.RUNS_OUT
     return BudgetOutlook.WARNED if level is BudgetLevel.WARNED else BudgetOutlook.OK
+
+
+def with_raises(fleet: Fleet, raises: Raises, day: date) -> Fleet:
+    """Return the fleet with the amounts in force on `day`: of the file, and approved raises of that period.
+
+    Previous raises are discarded: `raises` is complete. A renamed team keeps those of its former name.
+    """
+    added: dict[TeamName, Decimal] = {}
+    for team in fleet.teams:
+        if team.budget is None:
+            continue
+        every = team.budget.every
+        names = {team.name, team.renamed_from or team.name}
+        found = (raises.get((name, every, period_start(every, day))) for name in names)
+        added[team.name] = sum((amount for amount in found if amount is not None), Decimal(0))
+    if all(t.budget is None or t.budget.raised == added[t.name] for t in fleet.teams):
+        return fleet
+    teams = (
+        t if t.budget is None else replace(t, budget=_raised(t.budget, added[t.name])) for t in fleet.teams
+    )
+    return replace(fleet, teams=tuple(teams))
+
+
+def _raised(budget: Budget, by: Decimal) -> Budget:
+    return replace(budget, amount=budget.amount - budget.raised + by, raised=by)
 
 
 _HOLDS = {AtLimit.WARN: None, AtLimit.LOW_ONLY: Hold.LOW_ONLY, AtLimit.STOP: Hold.STOP}

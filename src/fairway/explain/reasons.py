@@ -71,8 +71,9 @@ _ALL: Final = (
         "BudgetSpent",
         "The team or one of its parent teams has spent its budget. Jobs keep their place in the queue and "
         "start when the hold is lifted.",
-        "raise  budget.amount  of the team in the fleet file and run  fairway apply; fairway get budgets  "
-        "shows when the period ends",
+        "raise  budget.amount  of the team in the fleet file and run  fairway apply, or let a lead request "
+        "more until the period ends:  fairway budget raise TEAM AMOUNT --reason TEXT; fairway get budgets  "
+        "shows when it ends",
     ),
     WaitReason(
         "ClaimNotCounted",

@@ -19,6 +19,7 @@ from fairway.ledger.access.sessions import SessionStore
 from fairway.ledger.access.tokens import TokenStore
 from fairway.ledger.change_feed import ChangeFeed
 from fairway.ledger.connection import ConnectionLimits, Connections
+from fairway.ledger.cost.budget_raises import BudgetRaiseStore
 from fairway.ledger.cost.budgets import BudgetStore, BudgetWriter
 from fairway.ledger.cost.closed_months import MonthStore
 from fairway.ledger.cost.forecasts import ForecastStore, ForecastWriter
@@ -102,6 +103,7 @@ class Ledger:
         self.prices: Final = PriceStore(connections)
         self.months: Final = MonthStore(connections)
         self.budgets: Final = BudgetStore(connections)
+        self.budget_raises: Final = BudgetRaiseStore(connections)
         self.forecasts: Final = ForecastStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
         self.gpu_events: Final = GpuEventStore(connections)

@@ -38,11 +38,14 @@ class Budget:
     """The budget of a team including all its descendants."""
 
     amount: Decimal
+    """The amount of the fleet file; in a fleet with the raises of a period, the amount in force."""
     every: Every = Every.MONTH
     warn_at: Decimal = Decimal("0.8")
     """The fraction of the amount at which to warn."""
     at_limit: AtLimit = AtLimit.WARN
     running: Running = Running.LEAVE
+    raised: Decimal = Decimal(0)
+    """The part of the amount that approved raises add. Never in a fleet file: `with_raises` sets it."""
 
 
 class BudgetLevel(StrEnum):
@@ -64,6 +67,14 @@ class BudgetOutlook(StrEnum):
     RUNS_OUT = "runs-out"
     """It will be spent before the end of the period."""
     SPENT = "spent"
+
+
+class RaiseState(StrEnum):
+    """What became of a request for a raise."""
+
+    REQUESTED = "requested"
+    APPROVED = "approved"
+    DENIED = "denied"
 
 
 class Hold(StrEnum):

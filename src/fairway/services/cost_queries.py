@@ -23,7 +23,7 @@ from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import costs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleet_history import FleetHistory
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, with_raised_budgets
 from fairway.services.focus_export import focus_lines, month_corrections
 from fairway.services.labels import of_labels
 from fairway.services.reports import (
@@ -91,7 +91,7 @@ class CostQueries:
         self._costs = CachedCosts(ledger, self._history) if quick else Costs(ledger, self._history)
         self._reports = CostReports(self._costs)
         self._statements = MonthStatements(ledger, self._costs)
-        self._documents = StatementDocuments(self._statements, self._costs, fleets)
+        self._documents = StatementDocuments(ledger, self._statements, self._costs, fleets)
 
     async def fleet(self) -> Fleet:
         """Read the fleet applied last, or the newest one before the first apply."""
@@ -292,11 +292,12 @@ class CostQueries:
 
     async def budgets(self, caller: Token) -> budget_wire.Budgets:
         """Read the state of each budget that the caller may see: spending, rate, hold and events."""
-        fleet = await self._fleets.in_force()
+        now = int(time.time())
+        fleet = await with_raised_budgets(await self._fleets.in_force(), self._ledger, now)
         statuses = await self._ledger.budgets.statuses()
         events = await self._ledger.budgets.events(team=None, before=None, limit=_MAX_EVENTS)
         visible = visible_teams(caller, fleet)
-        return convert_budgets.budgets(fleet, statuses, events, int(time.time()), visible)
+        return convert_budgets.budgets(fleet, statuses, events, now, visible)
 
     async def first_day(self) -> date | None:
         """Return the first day with usage or capacity; None: there is none yet."""

@@ -11,11 +11,11 @@ from fractions import Fraction
 from typing import Final
 
 from fairway.cost.budget_text import SpentBudget
-from fairway.cost.budgets import budget_hold, period, period_start, with_holds
+from fairway.cost.budgets import budget_hold, period, period_start, with_holds, with_raises
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger, Revision, StoredBudgetStatus
 from fairway.model.apply import Lifted
-from fairway.model.budget import Budget, Hold
+from fairway.model.budget import Budget, Every, Hold
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
@@ -159,11 +159,24 @@ def budget_named(fleet: Fleet, name: str) -> Budget | None:
     return next(own, None) or next((n.budget for n in fleet.budgets if n.name == name), None)
 
 
+async def with_raised_budgets(fleet: Fleet, ledger: Ledger, now: int) -> Fleet:
+    """Set the amounts in force at `now` on a fleet: those of the file, and the approved raises of the period.
+
+    Whatever compares spending with a budget takes it from this fleet. Amounts that are in it already are
+    replaced.
+    """
+    if all(team.budget is None for team in fleet.teams):
+        return fleet
+    today = calendar_of(fleet).day_of(now)
+    raises = await ledger.budget_raises.approved(period_start(Every.QUARTER, today))
+    return with_raises(fleet, raises, today)
+
+
 def holds_of(fleet: Fleet, statuses: Iterable[StoredBudgetStatus], now: int) -> dict[TeamName, Hold]:
     """Compute the holds on teams with a spent budget.
 
     Spending is compared with the budgets of `fleet`, not with those of the time it was computed: a budget
-    that is raised ends its hold at once.
+    that is raised ends its hold at once. `fleet` has the amounts in force, see `with_raised_budgets`.
     """
     calendar = calendar_of(fleet)
     today = calendar.day_of(now)
@@ -187,7 +200,9 @@ async def with_budget_holds(fleet: Fleet, ledger: Ledger, clock: Clock = time.ti
     """Set the holds of currently spent budgets on a fleet, as engines get it."""
     if not has_budgets(fleet):
         return fleet
-    return with_holds(fleet, holds_of(fleet, await ledger.budgets.statuses(), int(clock())))
+    now = int(clock())
+    raised = await with_raised_budgets(fleet, ledger, now)
+    return with_holds(fleet, holds_of(raised, await ledger.budgets.statuses(), now))
 
 
 async def teams_held_by_budgets(
@@ -197,7 +212,9 @@ async def teams_held_by_budgets(
     fleet = await fleets.applied()
     if fleet is None or not has_budgets(fleet):
         return fleet or await fleets.current(), {}
-    return fleet, spent_budgets(fleet, await ledger.budgets.statuses(), int(time.time()), visible)
+    now = int(time.time())
+    raised = await with_raised_budgets(fleet, ledger, now)
+    return fleet, spent_budgets(raised, await ledger.budgets.statuses(), now, visible)
 
 
 def spent_budgets(
@@ -205,7 +222,7 @@ def spent_budgets(
 ) -> Mapping[TeamName, SpentBudget]:
     """Find the budget that holds each held team: the strictest, and of those the nearest ancestor's.
 
-    Amounts are shown of teams in `visible`; None is all.
+    Amounts are shown of teams in `visible`; None is all. `fleet` has the amounts in force.
     """
     holds = holds_of(fleet, statuses, now)
     if not holds:

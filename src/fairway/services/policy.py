@@ -28,7 +28,7 @@ from fairway.policy.recent_use import TakenAway
 from fairway.policy.removals import RemovalKind
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.fleets import Fleets, holds_of
+from fairway.services.fleets import Fleets, holds_of, with_raised_budgets
 from fairway.services.leaving import plan_leave
 from fairway.services.plans import FleetPlan, Planner
 from fairway.services.removals import find_removals, require_confirmed
@@ -71,7 +71,7 @@ async def plan_fleet_file(
     plan = without_removals(plan, removals)
     planned = {c.cluster for c in plan.clusters}
     lifted = lifted_diffs(a for a in await ledger.applies.applied() if a.cluster in planned)
-    holds = hold_diffs(before, fleet, await ledger.budgets.statuses(), int(time.time()))
+    holds = await _hold_diffs(ledger, before, fleet)
     repricing = await find_repricing(ledger, fleets, fleet)
     stopped = [s for s in await list_stopped(ledger) if cluster in (None, s.cluster)]
     warnings = [f for f in report.faults if f.severity is Severity.WARNING]
@@ -398,6 +398,14 @@ def lifted_diffs(applied: Iterable[AppliedCluster]) -> list[wire.FieldDiff]:
         for a in applied
         if a.lifted is not None
     ]
+
+
+async def _hold_diffs(ledger: Ledger, before: Fleet | None, after: Fleet) -> list[wire.FieldDiff]:
+    """Compare both fleets with what is spent; approved raises count for both."""
+    now = int(time.time())
+    after = await with_raised_budgets(after, ledger, now)
+    before = None if before is None else await with_raised_budgets(before, ledger, now)
+    return hold_diffs(before, after, await ledger.budgets.statuses(), now)
 
 
 def hold_diffs(

@@ -12,6 +12,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fairway.cost.calendar import calendar_of
+from fairway.ledger import Ledger
 from fairway.model.budget import Every
 from fairway.model.charge import ChargeKind
 from fairway.model.fleet import Capacity, Fleet, Pool
@@ -19,7 +20,7 @@ from fairway.model.names import PoolName, TeamName
 from fairway.model.price import MINOR_DIGITS, Sharing, money_text
 from fairway.model.team import TeamTree
 from fairway.services.charges import Costs, PricedWindow, or_now
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, with_raised_budgets
 from fairway.services.statements import MonthStatements, Statement, StatementEntry
 from fairway.views.costs import KIND_WORDS
 
@@ -70,7 +71,8 @@ class TeamDocument:
 class StatementDocuments:
     """Renders the statements of a month for pages, the API and mail."""
 
-    def __init__(self, statements: MonthStatements, costs: Costs, fleets: Fleets) -> None:
+    def __init__(self, ledger: Ledger, statements: MonthStatements, costs: Costs, fleets: Fleets) -> None:
+        self._ledger = ledger
         self._statements = statements
         self._costs = costs
         self._fleets = fleets
@@ -89,6 +91,7 @@ class StatementDocuments:
             fleet = replace(fleet, cost=replace(fleet.cost, timezone=found.timezone))
         priced = await self._costs.priced(fleet, calendar_of(fleet).month_span(month), now)
         last = calendar_of(fleet).day_of(calendar_of(fleet).month_end(month)) - timedelta(days=1)
+        fleet = await with_raised_budgets(fleet, self._ledger, calendar_of(fleet).month_start(month))
         names = sorted({line.billed.team for line in found.lines}, key=lambda name: (not name, name))
         documents = [
             team_document(fleet, found, name, priced) for name in names if teams is None or name in teams
@@ -277,12 +280,16 @@ def _budget(fleet: Fleet, found: Statement, team: str) -> str:
     if budget is None:
         return ""
     amount = money_text(budget.amount, fleet.currency)
+    if budget.raised:
+        amount += f" ({money_text(budget.raised, fleet.currency)} of it by approved raises)"
+    whose = "the team and the teams inside it"
     if budget.every is not Every.MONTH:
-        return f"{amount} a quarter, for the team and the teams inside it."
+        return f"{amount} a quarter, for {whose}."
     inside = {one.name for one in tree.subtree(tree[team])}
     spent = _sum([x for x in found.lines if x.billed.team in inside and x.used_in == found.month])
     part = f"{spent / budget.amount * 100:.1f} %" if budget.amount else "more"
-    whose = "the team and the teams inside it" if len(inside) > 1 else "the team"
+    if len(inside) == 1:
+        whose = "the team"
     spent_text = money_text(spent, found.currency)
     return f"{amount} a month; in this month, without corrections, {whose} spent {spent_text}: {part}."
 

@@ -31,7 +31,8 @@ class Budget(Wire):
     every: Every
     period: date = Field(description="its first day")
     until: date = Field(description="the first day of the next period")
-    amount: Amount
+    amount: Amount = Field(description="in force in this period: of the fleet file, and approved raises")
+    raised: Amount = Field(default=Decimal(0), description="the part of the amount that raises add")
     warn_at: Decimal = Field(description="part of the amount, from 0 to 1")
     at_limit: AtLimit
     running: Running

@@ -19,6 +19,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fairway.client.client import Client
+from fairway.client.contexts import Target
+from fairway.client.http import ServerRefused
+from fairway.model.access import Role
 from fairway.model.job import JobState
 from fairway.wire.budgets import Budget
 from lab.kubernetes.api import Api
@@ -109,6 +113,11 @@ class Money:
             "POST", "/apis/batch/v1/namespaces/research/jobs", job
         )
         return f"research/{name}"
+
+    def lead(self, user: str) -> Client:
+        """A client of somebody as a lead."""
+        made = self.line.client("admin").create_token(f"{user}-lead", Role.LEAD, 3600, user)
+        return Client(Target(self.line.server.url, made.secret))
 
     def mirrored(self, engine_id: str) -> str:
         """Fairway's word for a native job."""
@@ -241,6 +250,48 @@ def _low_only(money: Money) -> None:
         then_spent=f"{after:.0f} of at most {bound:.0f} USD by what ran",
         reason=f"'{why}'",
     )
+
+
+@pytest.mark.parametrize("opened", ENGINES, indirect=True)
+async def test_a_lead_requests_a_raise_and_the_job_starts_once_it_is_approved(opened: Money) -> None:
+    await _call(_raise, opened)
+
+
+def _raise(money: Money) -> None:
+    line = money.line
+    money.begin("stop")
+    first = money.submit()
+    line.until(first, JobState.RUNNING, within=90)
+    money.spend_all(first)
+    second = money.submit()
+    money.stays_waiting(8, second)
+    assert "fairway budget raise research AMOUNT --reason TEXT" in line.job(second).hint
+
+    lead = money.lead("alice")
+    asked = lead.request_budget_raise("research", 10**9, "deadline of the paper")
+    assert (asked.state, asked.may_approve) == ("requested", False)
+    with pytest.raises(ServerRefused) as refused:
+        lead.approve_budget_raise(asked.id)
+    assert refused.value.code == "CannotDecideRaise"
+    with pytest.raises(ServerRefused) as refused:
+        line.client("alice").request_budget_raise("research", 1, "a member may not")
+    assert refused.value.code == "RoleTooLow"
+    money.stays_waiting(4, second)  # a request alone changes nothing
+
+    approved = time.monotonic()
+    shown = line.run("budget", "approve", str(asked.id), "--comment", "once", by="admin").stdout
+    assert "research may spend 1,000,000,000 USD more until 1 " in shown
+    line.until(second, JobState.RUNNING, within=LIFTED_WITHIN_SECONDS)
+    lifted = time.monotonic() - approved
+    assert lifted < LIFTED_WITHIN_SECONDS
+    budget: Budget = money.until(lambda: not (b := money.budget()).hold and b, 30, "the budget is not held")
+    assert budget.raised == 10**9
+    assert budget.amount == money.amount + 10**9
+    assert line.run("plan", "-f", str(money.file), "--detailed-exitcode", by="admin").returncode == 0
+    with pytest.raises(ServerRefused) as refused:
+        line.client("admin").deny_budget_raise(asked.id)
+    assert refused.value.code == "RaiseDecided"
+    report(line, approved_to_running_s=f"{lifted:.1f}")
 
 
 def _beyond(held: Budget, now: Budget) -> tuple[float, float]:

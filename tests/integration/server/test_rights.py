@@ -36,17 +36,21 @@ pools:
 teams:
   institute:
     guarantee: { lab-a100: 16 }
+    budget: { amount: 90000, at_limit: stop }
     members: [upper]
     teams:
       research:
         guarantee: { lab-a100: 8 }
+        budget: { amount: 50000, at_limit: stop }
         members: [mate, my-viewer, my-member, my-lead, my-operator, my-admin]
         teams:
           nlp:
             guarantee: { lab-a100: 4 }
+            budget: { amount: 20000, at_limit: stop }
             members: [inner]
   product:
     guarantee: { lab-a100: 16 }
+    budget: { amount: 70000, at_limit: stop }
     members: [bob]
 """
 
@@ -64,6 +68,11 @@ SUBMIT_AS = {
     "above": "operator",
     "other": "operator",
 }
+
+# The least role that may request and approve a raise of a team's budget, seen by somebody in research.
+RAISED = {"team": "research", "inside": "nlp", "above": "institute", "other": "product"}
+REQUEST_RAISE = {"team": "lead", "inside": "lead", "above": "operator", "other": "operator"}
+APPROVE_RAISE = {"team": "operator", "inside": "lead", "above": "operator", "other": "operator"}
 
 # The least role for each route, whatever it is asked.
 ROUTES = {
@@ -98,6 +107,10 @@ ROUTES = {
     "GET /v1/exports/focus": "viewer",
     "GET /v1/prices": "viewer",
     "GET /v1/budgets": "viewer",
+    "GET /v1/budget-raises": "viewer",
+    "POST /v1/budget-raises": "lead",
+    "POST /v1/budget-raises/{number}/approve": "lead",
+    "POST /v1/budget-raises/{number}/deny": "lead",
     "GET /v1/notices": "viewer",
     "GET /v1/notices/rules": "member",
     "PUT /v1/notices/rules": "member",
@@ -296,6 +309,33 @@ def test_changing(api: Api, role: str, relation: str, verb: str) -> None:
         assert answer.status_code == 403, answer.text
         assert answer.json()["code"] in ("NotYourJob", "RoleTooLow")
         assert api.job(job)["desired_state"] == before
+
+
+@pytest.mark.parametrize("relation", RAISED)
+@pytest.mark.parametrize("role", ROLES)
+def test_raises_of_budgets(api: Api, role: str, relation: str) -> None:
+    wanted = {"team": RAISED[relation], "amount": "10", "reason": f"{role} {relation}"}
+    answer = api.send(role, "POST", "/v1/budget-raises", wanted)
+    if allowed(role, REQUEST_RAISE[relation]):
+        assert answer.status_code == 201, answer.text
+        own = answer.json()["id"]
+        if not allowed(role, "operator"):  # nobody else approves what they requested
+            refused = api.send(role, "POST", f"/v1/budget-raises/{own}/approve", {})
+            assert (refused.status_code, refused.json()["code"]) == (403, "CannotDecideRaise")
+        api.ask(role, "POST", f"/v1/budget-raises/{own}/deny", 200, {})  # withdrawn
+    else:
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["code"] in ("NotYourTeam", "RoleTooLow")
+    theirs = api.ask("root", "POST", "/v1/budget-raises", 201, wanted)["id"]
+    for verb in ("deny", "approve") if not allowed(role, APPROVE_RAISE[relation]) else ("approve",):
+        decided = api.send(role, "POST", f"/v1/budget-raises/{theirs}/{verb}", {})
+        if allowed(role, APPROVE_RAISE[relation]):
+            assert decided.status_code == 200, decided.text
+        else:
+            assert decided.status_code in (403, 404), decided.text
+            assert decided.json()["code"] in ("CannotDecideRaise", "NoSuchRaise", "RoleTooLow")
+    if not allowed(role, APPROVE_RAISE[relation]):
+        api.ask("root", "POST", f"/v1/budget-raises/{theirs}/deny", 200, {})
 
 
 def test_all_or_nothing(api: Api) -> None:

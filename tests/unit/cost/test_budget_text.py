@@ -40,8 +40,8 @@ def test_it_says_what_is_spent_what_starts_and_until_when() -> None:
         "only nightly jobs start until 1 December"
     )
     assert spent_hint(NLP) == (
-        "raise  budget.amount  of nlp in the fleet file and run  fairway apply, "
-        "or submit with  --priority nightly"
+        "raise  budget.amount  of nlp in the fleet file and run  fairway apply, or let a lead request more "
+        "for this month:  fairway budget raise nlp AMOUNT --reason TEXT; or submit with  --priority nightly"
     )
 
 

@@ -21,11 +21,13 @@ from fairway.cost.budgets import (
     period_start,
     stricter,
     with_holds,
+    with_raises,
 )
 from fairway.cost.calendar import Calendar
 from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold
 from fairway.model.names import TeamName
+from fairway.model.team import Team
 from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, patient, team
 
 BUDGET = Budget(Decimal(1000), at_limit=AtLimit.STOP)
@@ -133,3 +135,51 @@ def test_stricter_is_a_maximum(a: Hold | None, b: Hold | None, c: Hold | None) -
     assert stricter(a, stricter(b, c)) is stricter(stricter(a, b), c)
     assert stricter(a, a) is a
     assert stricter(a, None) is a
+
+
+RAISED = {
+    (TeamName("nlp"), Every.MONTH, date(2026, 11, 1)): Decimal(250),
+    (TeamName("nlp"), Every.QUARTER, date(2026, 10, 1)): Decimal(7000),
+    (TeamName("nlp"), Every.MONTH, date(2026, 12, 1)): Decimal(1),
+    (TeamName("gone"), Every.MONTH, date(2026, 11, 1)): Decimal(9),
+}
+
+
+def owner(name: str, budget: Budget) -> Team:
+    return Team(TeamName(name), budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("every", "day", "amount"),
+    [
+        (Every.MONTH, date(2026, 11, 30), 1250),
+        (Every.MONTH, date(2026, 12, 1), 1001),
+        (Every.MONTH, date(2026, 10, 31), 1000),
+        (Every.QUARTER, date(2026, 12, 31), 8000),
+        (Every.QUARTER, date(2027, 1, 1), 1000),
+    ],
+)
+def test_a_raise_counts_in_its_own_period_and_for_its_own_team_only(
+    every: Every, day: date, amount: int
+) -> None:
+    budget = replace(BUDGET, every=every)
+    of = fleet(teams=(owner("nlp", budget), owner("product", budget), Team(TeamName("vision"))))
+    found = {t.name: t.budget and t.budget.amount for t in with_raises(of, RAISED, day).teams}
+    assert found == {"nlp": amount, "product": 1000, "vision": None}
+
+
+def test_raises_replace_each_other_and_a_fleet_without_any_is_the_same_object() -> None:
+    of = fleet(teams=(owner("nlp", BUDGET),))
+    day = date(2026, 11, 18)
+    assert with_raises(of, {}, day) is of
+    raised = with_raises(of, RAISED, day)
+    assert with_raises(raised, RAISED, day) is raised
+    assert with_raises(raised, {}, day) == of
+    (nlp,) = raised.teams
+    assert nlp.budget is not None and nlp.budget.raised == 250
+
+
+def test_a_renamed_team_keeps_its_raise() -> None:
+    of = fleet(teams=(replace(owner("lang", BUDGET), renamed_from=TeamName("nlp")),))
+    (lang,) = with_raises(of, RAISED, date(2026, 11, 18)).teams
+    assert lang.budget is not None and lang.budget.amount == 1250

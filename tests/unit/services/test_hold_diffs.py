@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from fairway.cost.budgets import with_raises
 from fairway.ledger import StoredBudgetStatus
-from fairway.model.budget import AtLimit, Budget, BudgetLevel
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
 from fairway.services.policy import hold_diffs
@@ -55,6 +56,15 @@ def test_what_is_held_already_or_not_at_all_is_not_said() -> None:
     assert said(fleet(48000), fleet(30000, AtLimit.WARN)) == []
     assert said(fleet(36000), fleet(30000)) == []
     assert said(fleet(30000), fleet(48000)) == []
+
+
+def test_an_approved_raise_counts_for_the_new_fleet_too() -> None:
+    raised = {(TeamName("nlp"), Every.MONTH, date(2026, 11, 1)): Decimal(8000)}
+    day = date(2026, 11, 18)
+    now = with_raises(fleet(48000), raised, day)
+    assert said(now, with_raises(fleet(30000), raised, day)) == []
+    stops = ["37,198 of 28,000 spent: nlp stops at once"]
+    assert said(now, with_raises(fleet(20000), raised, day)) == stops
 
 
 def test_a_renamed_team_keeps_its_hold() -> None:

@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry
 from fairway.control.loops.notify import DeliverNotices
 from fairway.control.metrics import NoticeMetrics
 from fairway.ledger import FLEET as ALL
-from fairway.ledger import Ledger
+from fairway.ledger import BudgetRaise, Ledger, NewBudgetRaise
 from fairway.model.backoff import Backoff
-from fairway.model.budget import Budget
+from fairway.model.budget import Budget, Every, RaiseState
 from fairway.model.channel import Channels, Mail
 from fairway.model.fleet import Fleet
-from fairway.model.names import TeamName
+from fairway.model.names import TeamName, UserName
+from fairway.model.notice import Notice
 from fairway.model.notice_rules import NoticeKind, NoticeRule, NoticeRules
 from fairway.model.price import PriceStep, Pricing, Sharing
 from fairway.services.charges import Costs
@@ -69,7 +70,7 @@ async def mail() -> AsyncIterator[Mails]:
 def documents(ledger: Ledger, fleet: Fleet) -> tuple[MonthStatements, StatementDocuments]:
     costs = Costs(ledger)
     statements = MonthStatements(ledger, costs)
-    return statements, StatementDocuments(statements, costs, Fleets(ledger, lambda _: fleet))
+    return statements, StatementDocuments(ledger, statements, costs, Fleets(ledger, lambda _: fleet))
 
 
 def text_of(page: str) -> str:
@@ -119,6 +120,28 @@ async def test_a_statement_explains_each_amount(ledger: Ledger, book: CostBook) 
     every = await rendered.render(fleet, OCTOBER, None, NOW)
     assert sum(amounts(every)) == found.total
     assert every.count("<article>") == len({line.billed.team for line in found.lines})
+
+
+def _no_notice(made: BudgetRaise) -> Notice:
+    return Notice(NoticeKind.TEST, f"raise/{made.id}", "raise", "raise")
+
+
+async def test_a_statement_has_the_budget_as_it_was_raised_in_its_month(
+    ledger: Ledger, book: CostBook
+) -> None:
+    await fill(ledger, book, OCTOBER, 31)
+    fleet = priced_fleet()
+    for period, amount in ((OCTOBER, 2500), (NOVEMBER, 1)):
+        wanted = NewBudgetRaise(
+            TeamName("nlp"), Every.MONTH, period, Decimal(amount), "paper", UserName("alice")
+        )
+        made = await ledger.budget_raises.request(wanted, event="raise", notice_of=_no_notice)
+        assert made is not None
+        await ledger.budget_raises.decide(
+            made.id, RaiseState.APPROVED, by="olga", comment="", event="approved", notices=()
+        )
+    text = text_of(await documents(ledger, fleet)[1].render(fleet, OCTOBER, {"nlp"}, NOW))
+    assert "12,500.00 EUR (2,500.00 EUR of it by approved raises) a month; in this month" in text
 
 
 async def test_corrections_of_a_closed_month_have_a_reason(ledger: Ledger, book: CostBook) -> None:

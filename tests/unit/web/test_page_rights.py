@@ -31,6 +31,8 @@ PAGES: dict[str, Role | None] = {
     "GET /search": Role.VIEWER,
     "GET /teams": Role.VIEWER,
     "GET /teams/{team}": Role.VIEWER,
+    "POST /teams/{team}/raises": Role.LEAD,
+    "POST /teams/{team}/raises/{number}": Role.LEAD,
     "GET /jobs": Role.VIEWER,
     "GET /jobs/export.csv": Role.VIEWER,
     "POST /jobs/change": Role.MEMBER,

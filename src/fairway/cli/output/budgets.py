@@ -21,6 +21,7 @@ def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
     ]
     if wide:
         columns += [
+            Column("RAISED", right=True, hide_if_empty=True),
             *Column.numbers("PER DAY"),
             Column("RUNS OUT"),
             Column("AT LIMIT"),
@@ -72,6 +73,7 @@ def _row(b: wire.Budget, *, wide: bool) -> list[str]:
     if wide:
         last = b.events[0] if b.events else None
         row += [
+            _money(b.raised) if b.raised else "",
             UNKNOWN if b.per_day is None else _money(b.per_day),
             f"not this {b.every}" if b.runs_out is None else b.runs_out.isoformat(),
             b.at_limit,

@@ -44,6 +44,7 @@ from fairway.services.fleets import (
     budget_period,
     has_budgets,
     holds_of,
+    with_raised_budgets,
 )
 from fairway.services.plans import write_plan
 
@@ -117,7 +118,8 @@ class TrackBudgets:
         if not has_budgets(fleet) and not previous:
             return
         now = int(self._clock())
-        statuses = [s async for s in self._statuses(fleet, now)]
+        raised = await with_raised_budgets(fleet, self._ledger, now)
+        statuses = [s async for s in self._statuses(fleet, raised, now)]
         events = [e for s in statuses for e in events_of(fleet, previous.get(s.team), s, now)]
         async with self._ledger.writing(lease) as tx:
             await tx.budgets.write(statuses, events)
@@ -129,7 +131,7 @@ class TrackBudgets:
         self._metrics.counted(statuses, days)
         for team, text in events:
             log.info("budget", team=team, said=text)
-        await self._cancel_running(fleet, statuses, now)
+        await self._cancel_running(raised, statuses, now)
 
     async def close(self) -> None:
         """Clear the cached spending and the metrics at the end of a tenure."""
@@ -145,11 +147,15 @@ class TrackBudgets:
         number = max(applied) if applied else await self._ledger.revisions.newest_id()
         return None if number is None else await self._fleets.read(number)
 
-    async def _statuses(self, fleet: Fleet, now: int) -> AsyncIterator[StoredBudgetStatus]:
+    async def _statuses(self, fleet: Fleet, raised: Fleet, now: int) -> AsyncIterator[StoredBudgetStatus]:
+        """Compute the state of each budget. `raised` is the fleet with the amounts in force.
+
+        Spending is read of `fleet`: it is one object as long as its revision is, by which models are cached.
+        """
         calendar = calendar_of(fleet)
         spent: dict[Every, Mapping[TeamName, Fraction]] = {}
         models = await self._spending.team_models(fleet, now) if has_budgets(fleet) else {}
-        for team in fleet.teams:
+        for team in raised.teams:
             budget = team.budget
             if budget is None:
                 continue

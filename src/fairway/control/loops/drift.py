@@ -65,6 +65,8 @@ class FindDrift:
         engine = self._engine.get()
         compared = await self._compare(lease, engine, applied.fleet)
         entries = find_drift(compared.wanted, compared.found, compared.changes)
+        if entries and await self._hold_lifted():
+            return  # the next round compares what the hold loop has written by then
         if entries and await self._hold_pending():
             fleet = await self._applied.fleet()
             if fleet is not None:
@@ -110,6 +112,11 @@ class FindDrift:
         recent = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=PENDING_HOLD_SECONDS)
         statuses = await self._ledger.budgets.statuses()
         return any(s.hold is not None and s.since is not None and s.since > recent for s in statuses)
+
+    async def _hold_lifted(self) -> bool:
+        """Return whether a raise was approved just now, so that the hold loop has yet to lift a hold."""
+        recent = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=PENDING_HOLD_SECONDS)
+        return await self._ledger.budget_raises.approved_after(recent)
 
     async def close(self) -> None:
         """Close the engine and remove the metrics; the next round builds a new one."""

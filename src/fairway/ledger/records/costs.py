@@ -8,10 +8,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
-from fairway.model.budget import BudgetLevel, Hold
+from fairway.model.budget import BudgetLevel, Every, Hold, RaiseState
 from fairway.model.charge import LABEL_PREFIX, ChargeKind, Dimension, JobLabel, Label, Span
 from fairway.model.labels import Labels
-from fairway.model.names import ClusterName, PoolName, TeamName
+from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import Supply
 
 
@@ -164,6 +164,40 @@ class StoredBudgetStatus:
     """What will be spent when the period ends, in 80 % of cases between `low` and `high`; None while held."""
     low: Decimal | None = None
     high: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewBudgetRaise:
+    """A request for a raise of a team's budget in one period."""
+
+    team: TeamName
+    every: Every
+    period: date
+    """Its first day."""
+    amount: Decimal
+    """What it adds, in the fleet's currency."""
+    reason: str
+    by: UserName
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRaise:
+    """A raise of a team's budget in one period, as requested and decided."""
+
+    id: int
+    team: TeamName
+    every: Every
+    period: date
+    """Its first day."""
+    amount: Decimal
+    """What it adds, in the fleet's currency."""
+    reason: str
+    requested_by: UserName
+    requested_at: datetime
+    state: RaiseState
+    decided_by: UserName | None
+    decided_at: datetime | None
+    comment: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,34 @@ spending_forecast: Final = Table(
     *(Column(name, Numeric, nullable=False) for name in ("spent", "expected", "low", "high")),
     _moment("checked_at"),
 )
+# Raises of team budgets in one period, as requested and decided. Rows are never deleted.
+budget_raise: Final = Table(
+    "budget_raise",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("team", Name, nullable=False),
+    _text("every"),
+    Column("period", Date, nullable=False),
+    Column("amount", Numeric, nullable=False),
+    _text("reason"),
+    Column("requested_by", Name, nullable=False),
+    _moment("requested_at", now=True),
+    Column("state", Text, nullable=False, server_default="requested"),
+    Column("decided_by", Name),
+    Column("decided_at", Moment),
+    Column("comment", Text, nullable=False, server_default=""),
+    CheckConstraint("every IN ('month', 'quarter')", name="every"),
+    CheckConstraint("amount > 0", name="amount"),
+    CheckConstraint("state IN ('requested', 'approved', 'denied')", name="state"),
+    CheckConstraint("(state = 'requested') = (decided_at IS NULL)", name="decided"),
+    Index(
+        "budget_raise_open_key",
+        *("team", "every", "period"),
+        unique=True,
+        postgresql_where=text("state = 'requested'"),
+    ),
+    Index("budget_raise_period_idx", "period"),
+)
 budget_event: Final = Table(
     "budget_event",
     metadata,

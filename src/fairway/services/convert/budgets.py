@@ -28,7 +28,7 @@ def budgets(
     now: int,
     visible: frozenset[str] | None,
 ) -> wire.Budgets:
-    """Convert the budgets of the teams in `visible`; None is all."""
+    """Convert the budgets of the teams in `visible`; None is all. `fleet` has the amounts in force."""
     by_team = {s.team: s for s in statuses}
     team_events: dict[str, list[wire.BudgetEvent]] = {}
     for e in events:
@@ -104,6 +104,7 @@ def _budget(
         period=first,
         until=until,
         amount=budget.amount,
+        raised=budget.raised,
         warn_at=budget.warn_at,
         at_limit=budget.at_limit,
         running=budget.running,

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy import text as sql
 
 from fairway.control.loops.apply import ApplyToCluster
 from fairway.control.loops.budget import HoldTeams, TrackBudgets
@@ -19,11 +20,22 @@ from fairway.control.loops.drift import PENDING_HOLD_SECONDS, FindDrift
 from fairway.control.metrics import BudgetMetrics, PolicyMetrics
 from fairway.cost.forecast import DailySpending, SpendingModel
 from fairway.engines.port import Unreachable
-from fairway.ledger import Lease, Ledger, Revision, StoredBudgetStatus
-from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold, Running
+from fairway.ledger import DesiredState, Lease, Ledger, NewBudgetRaise, Revision, StoredBudgetStatus
+from fairway.model.budget import (
+    AtLimit,
+    Budget,
+    BudgetLevel,
+    BudgetOutlook,
+    Every,
+    Hold,
+    RaiseState,
+    Running,
+)
 from fairway.model.charge import Span
 from fairway.model.fleet import Capacity, Cluster, Fleet, NamedBudget, VirtualConnection
-from fairway.model.names import ClusterName, TeamName
+from fairway.model.job import JobId
+from fairway.model.names import ClusterName, TeamName, UserName
+from fairway.model.notice import Notice
 from fairway.model.notice_rules import NoticeKind
 from fairway.model.price import CostRules
 from fairway.model.team import Team
@@ -31,6 +43,7 @@ from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translat
 from fairway.services.fleets import Fleets, LastApplied, holds_of, with_budget_holds
 from fairway.services.plans import plan_cluster
 from tests.unit.control.toy import Toy, World
+from tests.unit.ledger.job_samples import new_job
 
 HPC = ClusterName("hpc")
 CLUSTER = Cluster(HPC, VirtualConnection())
@@ -152,6 +165,20 @@ class Bench:
         )
         await step(await self.lease("apply"))
 
+    async def request(self, team: str, amount: int) -> int:
+        """Request a raise for this month."""
+        first = datetime.fromtimestamp(self.now, UTC).date().replace(day=1)
+        wanted = NewBudgetRaise(TeamName(team), Every.MONTH, first, Decimal(amount), "paper", UserName("lee"))
+        notice = Notice(NoticeKind.TEST, "raise", "raise", "raise")
+        made = await self.ledger.budget_raises.request(wanted, event="raise", notice_of=lambda _: notice)
+        assert made is not None
+        return made.id
+
+    async def approve(self, number: int) -> None:
+        await self.ledger.budget_raises.decide(
+            number, RaiseState.APPROVED, by="olga", comment="", event="approved", notices=()
+        )
+
     async def counted(self) -> dict[str, StoredBudgetStatus]:
         await self.count(await self.lease("budget", "*"))
         return {s.team: s for s in await self.ledger.budgets.statuses()}
@@ -169,6 +196,19 @@ class Bench:
 
     async def events(self) -> list[tuple[str, str]]:
         return [(e.team, e.text) for e in reversed(await self.ledger.budgets.events())]
+
+
+async def running(ledger: Ledger, team: str) -> JobId:
+    """A job of a team that runs."""
+    ((job,),) = await ledger.jobs.submit([new_job(team=team)], by="ann")
+    async with ledger._connections.transaction() as connection:
+        await connection.execute(sql("UPDATE job SET state = 'running' WHERE id = :id"), {"id": job})
+    return job
+
+
+async def desired(ledger: Ledger, job: JobId) -> DesiredState:
+    (row,) = await ledger.jobs.rows([job])
+    return row.desired_state
 
 
 @pytest.fixture
@@ -217,6 +257,61 @@ async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Ben
     assert (await bench.events())[-1][1].endswith("hold lifted: the budget was raised")
     assert await bench.held() == {}
     assert len(await bench.ledger.notices.unrouted(10)) == 3
+
+
+async def test_an_approved_raise_lifts_the_hold_without_an_apply_until_the_period_ends(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100, running=Running.END), budget(1000)))
+    job = await running(bench.ledger, "nlp")
+    bench.till.spent = {"nlp": Fraction(100), "research": Fraction(100)}
+    number = await bench.request("nlp", 50)  # requested: nothing changes
+    await bench.counted()
+    assert await bench.held() == {"nlp": "stop"}
+    assert await desired(bench.ledger, job) is DesiredState.CANCEL
+    applies = await bench.ledger.applies.applied()
+    await bench.approve(number)
+    assert await bench.held() == {}  # before anybody counted anew
+    second = await running(bench.ledger, "nlp")
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.amount, nlp.level, nlp.hold) == (Decimal(150), BudgetLevel.OK, None)
+    assert bench.told("limit") == 150
+    assert await desired(bench.ledger, second) is not DesiredState.CANCEL
+    assert (await bench.events())[-1] == (
+        "nlp",
+        "November: 100 of 150 USD spent; hold lifted: the budget was raised",
+    )
+    assert await bench.ledger.applies.applied() == applies
+    bench.till.spent["nlp"] = Fraction(150)  # the raise is spent, too
+    assert (await bench.counted())["nlp"].hold is Hold.STOP
+    assert await bench.held() == {"nlp": "stop"}
+    bench.now = DECEMBER
+    bench.till.spent = {"nlp": Fraction(100)}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.amount, nlp.hold) == (Decimal(100), Hold.STOP)
+
+
+async def test_a_hold_that_a_raise_just_lifted_is_no_drift(bench: Bench) -> None:
+    bench.now = time.time()  # the ledger's clock says when a raise was approved
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    assert await bench.held() == {"nlp": "stop"}
+    await bench.approve(await bench.request("nlp", 50))
+    find = FindDrift(
+        HPC,
+        lambda: HoldToy(bench.world),
+        bench.ledger,
+        bench.applied,
+        PolicyMetrics(CollectorRegistry()),
+        clock=bench.clock,
+    )
+    await find(await bench.lease("drift"))
+    assert await bench.ledger.drift.page() == ()
+    bench.now += 2 * PENDING_HOLD_SECONDS
+    await find(await bench.lease("drift"))
+    assert len(await bench.ledger.drift.page()) > 0  # still there: somebody should know
+    await bench.held()
+    await find(await bench.lease("drift"))
+    assert await bench.ledger.drift.page() == ()
 
 
 async def test_a_budget_of_the_fleet_is_told_to_the_operators_and_holds_nobody(bench: Bench) -> None:

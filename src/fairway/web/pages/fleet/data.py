@@ -1,6 +1,6 @@
 """Read the data of the Fleet and Pool pages, shared by all open pages.
 
-A read is nine small queries on two connections. Their cost grows with open jobs, clusters, pools and teams,
+A read is ten small queries on two connections. Their cost grows with open jobs, clusters, pools and teams,
 not with finished jobs. Money is refreshed at most twice a minute, plots once.
 """
 
@@ -22,7 +22,7 @@ from fairway.model.names import PoolName, TeamName
 from fairway.services.charges import Costs
 from fairway.services.convert.fleet import FleetState
 from fairway.services.fleet_history import FleetHistory
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, with_raised_budgets
 from fairway.web.cache.single_flight import SingleFlight
 from fairway.web.pages.fleet.supply_bars import Grants
 
@@ -40,7 +40,9 @@ class FleetPageData:
     state: FleetState
     snapshot: FleetSnapshot
     policy: Fleet
-    """The fleet as last applied, else the newest revision: its guarantees and budgets apply."""
+    """The fleet as last applied, else the newest revision: its guarantees apply."""
+    raised: Fleet
+    """`policy` with the amounts of budgets that are in force."""
     grants: Grants
     """The grants of `policy`."""
     gpus: Mapping[PoolName, int]
@@ -81,9 +83,11 @@ class FleetPageCache:
         if self._grants.fleet is not policy:
             self._grants = Grants(policy)
         clusters = {str(cluster.cluster): cluster for cluster in snapshot.clusters}
+        raised = await with_raised_budgets(policy, self._ledger, int(time.time()))
         conditions = await self._ledger.conditions.all()
         state = FleetState(fleet, clusters, snapshot.pools, datetime.now(UTC), conditions)
-        return FleetPageData(state, snapshot, policy, self._grants, await self._ledger.capacity.gpus())
+        gpus = await self._ledger.capacity.gpus()
+        return FleetPageData(state, snapshot, policy, raised, self._grants, gpus)
 
     async def _read_spend(self) -> DayCost:
         """Read today's sums only: usage by hour, and running jobs."""

@@ -188,7 +188,7 @@ def queue_rows(
 ) -> list[QueueRow]:
     """Return waiting jobs by pool and team, most GPUs first; of one pool, or of all."""
     now = int(data.state.now.timestamp())
-    spent = spent_budgets(data.policy, data.snapshot.budgets, now, visible)
+    spent = spent_budgets(data.raised, data.snapshot.budgets, now, visible)
     low = {p.name for p in data.policy.priorities if p.preemptible}
     rows: dict[tuple[str | None, TeamName | None], list[WaitingGroup]] = {}
     for group in data.snapshot.waiting:
@@ -240,7 +240,7 @@ def todays_cost(data: FleetPageData, cost: DayCost, visible: frozenset[str] | No
     smallest = cent(fleet.currency)
     teams = sum((v for team, v in cost.by_team.items() if visible is None or team in visible), Fraction(0))
     total = teams + (cost.unallocated if visible is None else 0)
-    a_day = _budget_a_day(fleet, data.state.now, visible)
+    a_day = _budget_a_day(data.raised, data.state.now, visible)
     return TodaysCost(
         currency=fleet.currency,
         today=rounded(total, smallest),
@@ -253,7 +253,7 @@ def todays_cost(data: FleetPageData, cost: DayCost, visible: frozenset[str] | No
 def budgets(data: FleetPageData, visible: frozenset[str] | None) -> Budgets:
     """Return the budgets that are spent, will run out or passed their warning, as far as visible."""
     now = int(data.state.now.timestamp())
-    every = convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
+    every = convert_budgets.budgets(data.raised, data.snapshot.budgets, (), now, visible).budgets
     near = [b for b in every if b.outlook in _TO_WATCH]
     near.sort(key=lambda b: (_TO_WATCH.index(b.outlook or ""), b.runs_out or b.until, b.name))
     return Budgets(tuple(near), len(every) - len(near))

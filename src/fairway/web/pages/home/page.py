@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import Request, Response
 
 from fairway.api.auth import caller_of
+from fairway.model.access import Role
 from fairway.model.job import JobState
+from fairway.services.budget_raises import BudgetRaises
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import fleet as convert
 from fairway.services.rights import Person, person_of, sees_all, visible_teams
@@ -27,6 +29,7 @@ from fairway.wire import jobs as job_wire
 def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
     """Add the Home page."""
     cache = HomeCache(site.ledger, site.fleets)
+    raises = BudgetRaises(site.ledger, site.fleets)
 
     @site.app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_home(request: Request) -> Response:
@@ -42,9 +45,11 @@ def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
         clusters = convert.clusters(data.state)
         down = {(p.cluster, p.pool): p.nodes_down for p in data.snapshot.pools}
         own = frozenset(t.name for t in data.policy.teams if person.user in t.members)
+        requests = (await raises.requests(caller)).raises if caller.role.may(Role.LEAD) else []
         attention = [
             *view_model.job_attention(jobs, person.user),
             *view_model.budget_attention(budgets),
+            *view_model.raise_attention(requests),
             *(view_model.fleet_attention(clusters, events, sum(down.values()), now) if operates else ()),
         ]
         values: dict[str, Any] = {
@@ -66,7 +71,7 @@ def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
 
 def _budgets(data: FleetPageData, visible: frozenset[str] | None) -> list[budget_wire.Budget]:
     now = int(data.state.now.timestamp())
-    return convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
+    return convert_budgets.budgets(data.raised, data.snapshot.budgets, (), now, visible).budgets
 
 
 def _job_values(jobs: MyJobs, person: Person, now: datetime) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from fairway.cost.budget_text import money_text, period_text
 from fairway.ledger import BudgetEvent
 from fairway.ledger.fleet.clusters import NodeChanges
 from fairway.model.budget import BudgetOutlook
@@ -19,6 +20,7 @@ from fairway.views.conditions import condition_text
 from fairway.views.jobs import BAD, STATE_WORDS, name_text, note
 from fairway.views.stopped import stopped_text
 from fairway.web.pages.home.data import MyJobs, SharedEvents
+from fairway.wire import budget_raises as raise_wire
 from fairway.wire import budgets as budget_wire
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as job_wire
@@ -119,6 +121,20 @@ def budget_attention(budgets: Iterable[budget_wire.Budget]) -> list[Attention]:
             f"/teams/{quote(b.team)}" if b.team else "/cost",
         )
         for b in found
+    ]
+
+
+def raise_attention(requests: Iterable[raise_wire.BudgetRaise]) -> list[Attention]:
+    """Return the requests for raises that the reader may approve."""
+    return [
+        Attention(
+            "warn",
+            f"{one.team} requests {money_text(one.amount, like=one.amount)} {one.currency} more for "
+            f"{period_text(one.period, one.every)}",
+            f"/teams/{quote(one.team)}#raises",
+        )
+        for one in requests
+        if one.may_approve
     ]
 
 

@@ -20,12 +20,13 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import NOT_STARTED_JOBS, JobState
 from fairway.model.names import TeamName
 from fairway.model.team import TeamTree
+from fairway.services.budget_raises import BudgetRaises
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import jobs as convert_jobs
 from fairway.services.convert.jobs import with_budget_reason
 from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.fleets import spent_budgets
+from fairway.services.fleets import spent_budgets, with_raised_budgets
 from fairway.services.rights import usage_filter, visible_teams
 from fairway.views.colours import colour_class
 from fairway.views.jobs import reason_text
@@ -36,6 +37,7 @@ from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
 from fairway.web.pages.fleet.plots import Plots
+from fairway.web.pages.teams.raises import add_raise_forms, raise_values
 from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
 from fairway.web.ranges import keep_window, range_choices, report_window, time_range
 from fairway.web.render import is_part
@@ -65,6 +67,8 @@ RecentUse = LastKnown[Mapping[str, Decimal]]
 class _BudgetState:
     """The state of the budgets, and the spent ones that hold teams."""
 
+    fleet: Fleet
+    """With the amounts in force."""
     statuses: Sequence[StoredBudgetStatus]
     spent: Mapping[TeamName, SpentBudget]
     now: int
@@ -72,12 +76,13 @@ class _BudgetState:
     @classmethod
     async def of(cls, ledger: Ledger, fleet: Fleet, caller: Token) -> _BudgetState:
         now = int(time.time())
+        fleet = await with_raised_budgets(fleet, ledger, now)
         statuses = await ledger.budgets.statuses()
-        return cls(statuses, spent_budgets(fleet, statuses, now, visible_teams(caller, fleet)), now)
+        return cls(fleet, statuses, spent_budgets(fleet, statuses, now, visible_teams(caller, fleet)), now)
 
-    def by_team(self, fleet: Fleet, visible: frozenset[str] | None) -> dict[str, Any]:
+    def by_team(self, visible: frozenset[str] | None) -> dict[str, Any]:
         """Return the budgets that the caller may see, by team."""
-        found = convert_budgets.budgets(fleet, self.statuses, (), self.now, visible)
+        found = convert_budgets.budgets(self.fleet, self.statuses, (), self.now, visible)
         return {budget.name: budget for budget in found.budgets}
 
 
@@ -86,7 +91,9 @@ def add_team_pages(site: PageContext, uses: UseViews, plots: Plots) -> None:
     costs = CachedCostQueries(site.ledger, site.fleets)
     recent = RecentUse()
     add_teams_page(site, costs, recent, plots)
-    add_team_page(site, costs, recent, uses)
+    raises = BudgetRaises(site.ledger, site.fleets)
+    add_team_page(site, costs, recent, uses, raises)
+    add_raise_forms(site, raises)
 
 
 def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plots: Plots) -> None:
@@ -118,7 +125,9 @@ def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plo
         return pages.show(request, "teams.html", values)
 
 
-def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses: UseViews) -> None:
+def add_team_page(
+    site: PageContext, costs: CostQueries, recent: RecentUse, uses: UseViews, raises: BudgetRaises
+) -> None:
     """Add the page of one team, for its members and those of parent teams, and for roles that see all."""
     app, pages, ledger = site.app, site.pages, site.ledger
     known = LastKnown[Spending]()
@@ -140,12 +149,14 @@ def add_team_page(site: PageContext, costs: CostQueries, recent: RecentUse, uses
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
         waiting = await _jobs(ledger, fleet, budgets.spent, subtree, NOT_STARTED_JOBS)
+        budget = rows[name].budget
         values = {
             "fleet": fleet,
             "line": rows[name],
             "inside": [rows[child.name] for child in tree.children(tree[name])],
             "events": events,
             "forecast": await _forecast(costs, caller, team),
+            **await raise_values(raises, caller, fleet, name, None if budget is None else budget.period),
             "running": running,
             "waiting": waiting,
             "top": MAX_JOBS,
@@ -178,7 +189,7 @@ async def _team_rows(
         fleet,
         await site.ledger.jobs.counts(),
         await site.ledger.clusters.pools(),
-        budgets.by_team(fleet, visible),
+        budgets.by_team(visible),
         budgets.spent,
         visible,
         await _used_lately(costs, recent, caller, visible) if fleet.name else None,
