@@ -119,10 +119,23 @@ class CostRow(ReportRow):
     idle: Amount = Field(description="share of waste: idle, fragmented, drained, down, committed")
     overhead: Amount
     total: Amount
+    count: int | None = Field(
+        default=None,
+        description="with `per`: units that jobs reported, or distinct values of the label; null: none",
+    )
+    per_unit: Amount | None = Field(
+        default=None, description="total / count, times the number of units in `per`; null: no count"
+    )
 
 
 class CostReport(Document):
     """Cost by group, with shares of waste and overhead."""
+
+    per: str | None = Field(
+        default=None,
+        description="what `per_unit` is the cost of",
+        examples=["1000:steps", "label:experiment"],
+    )
 
     rows: list[CostRow]
     total: CostRow
