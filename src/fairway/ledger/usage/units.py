@@ -18,7 +18,7 @@ from fairway.ledger.connection import LedgerStore
 from fairway.ledger.errors import TooManyUnits, UsageTooFine
 from fairway.ledger.records.costs import ReportedUnits, UnitSum, UsageFilter
 from fairway.ledger.sql_values import arrays
-from fairway.ledger.usage.spans import SETTINGS, UsageCondition, column_of
+from fairway.ledger.usage.spans import NARROW, SETTINGS, UsageCondition, column_of
 from fairway.ledger.usage.totals import MAX_SUMS, SECONDS
 from fairway.model.charge import Dimension, Label
 from fairway.model.cost_unit import MAX_NEW_UNITS, MAX_UNITS, UNIT_DAYS
@@ -26,7 +26,7 @@ from fairway.model.job import JobId
 
 _MAX_LISTED: Final = 20
 
-# Two transactions at once may add a few more than allowed, here and below.
+# Two transactions at once may add a few more than allowed, of these and of a job's first units.
 _ADD_NAMES = text("""
     INSERT INTO unit_name (unit)
     SELECT unit FROM unnest(CAST(:units AS text[])) WITH ORDINALITY AS wanted (unit, place)
@@ -70,13 +70,24 @@ _ADD_TO_DAY = text("""
     ON CONFLICT (unit, day, class) DO UPDATE SET units = unit_day.units + excluded.units
 """)
 
+# First by class, lest the planner join while there are still many rows. If days are separate, there is one
+# sum of each class and day already.
+_BY_CLASS: Final = """
+    (
+        SELECT class, sum(units) AS units FROM unit_day
+        WHERE unit = :unit AND day BETWEEN :first AND :last {narrow}
+        GROUP BY class OFFSET 0
+    ) AS summed
+"""
+
+_BY_DAY: Final = """
+    (
+        SELECT class, day, units FROM unit_day WHERE unit = :unit AND day BETWEEN :first AND :last {narrow}
+    ) AS summed
+"""
+
 _SUMS: Final = """
-    WITH summed AS MATERIALIZED (
-        SELECT class, {day} sum(units) AS units FROM unit_day
-        WHERE unit = :unit AND day BETWEEN :first AND :last
-        GROUP BY {day} class
-    )
-    SELECT {labels} sum(units) AS units FROM summed JOIN job_class ON job_class.id = class
+    SELECT {labels} sum(units) AS units FROM {summed} JOIN job_class ON job_class.id = class
     WHERE {of_class}
     {groups} LIMIT :limit
 """
@@ -90,22 +101,13 @@ class UnitStore(LedgerStore):
 
         Raises TooManyUnits, and then nothing is stored.
         """
-        units = sorted(totals)
         async with self._connections.transaction() as connection:
-            await _require_names(connection, units)
-            await connection.execute(_FIRST_TOTALS, {"job": job, "units": units})
-            rows = await connection.execute(_LOCK_TOTALS, {"job": job})
-            stored = {row.unit: row.total for row in rows}
-            if len(stored) > MAX_UNITS:
-                others = sorted(stored.keys() - totals.keys())
-                raise TooManyUnits(
-                    "TooManyUnits",
-                    f"a job counts at most {MAX_UNITS} units, and this one would count {len(stored)}"
-                    f" ({', '.join(sorted(stored))})",
-                    f"report only the units that the job already counts: {', '.join(others)}"
-                    if others
-                    else "report fewer units",
-                )
+            stored = await _locked_totals(connection, job)
+            if new := sorted(totals.keys() - stored.keys()):
+                _require_few(stored, new)
+                await _require_names(connection, new)
+                await connection.execute(_FIRST_TOTALS, {"job": job, "units": new})
+                stored = await _locked_totals(connection, job)
             added = added_units(stored, totals)
             if added:
                 more = arrays(sorted(added.items()), "units", "added") | {"job": job}
@@ -129,9 +131,10 @@ class UnitStore(LedgerStore):
         `by` has no label that needs names of jobs or outcomes. Raises UsageTooFine.
         """
         condition = UsageCondition.of(which, None)
-        columns = ["CAST(day AS text)" if label is Label.DAY else column_of(label) for label in by]
+        columns = ["day" if label is Label.DAY else column_of(label) for label in by]
+        narrow = NARROW.format(of_class=condition.of_class) if condition.narrow else ""
         query = _SUMS.format(
-            day="day," if Label.DAY in by else "",
+            summed=(_BY_DAY if Label.DAY in by else _BY_CLASS).format(narrow=narrow),
             labels="".join(f"{column}, " for column in columns),
             of_class=condition.of_class,
             groups=f"GROUP BY {', '.join(map(str, range(1, len(columns) + 1)))}" if columns else "",
@@ -148,7 +151,25 @@ class UnitStore(LedgerStore):
                 f"the result would have more than {MAX_SUMS:,} lines",
                 "use a shorter window or fewer groups, or select a team or pool",
             )
-        return tuple(UnitSum(tuple(labels), int(units)) for *labels, units in rows if units)
+        return tuple(UnitSum(tuple(map(str, labels)), int(units)) for *labels, units in rows if units)
+
+
+async def _locked_totals(connection: AsyncConnection, job: JobId) -> dict[str, int]:
+    """Return the totals of a job, whose other reports wait until this transaction ends."""
+    return {row.unit: row.total for row in await connection.execute(_LOCK_TOTALS, {"job": job})}
+
+
+def _require_few(stored: Mapping[str, int], new: Sequence[str]) -> None:
+    """Raise TooManyUnits if a job would have too many units with the new ones."""
+    if len(stored) + len(new) > MAX_UNITS:
+        raise TooManyUnits(
+            "TooManyUnits",
+            f"a job counts at most {MAX_UNITS} units, and this one would count {len(stored) + len(new)}"
+            f" ({', '.join(sorted([*stored, *new]))})",
+            f"report only units that the job counts already: {', '.join(sorted(stored))}"
+            if stored
+            else "report fewer units",
+        )
 
 
 async def _require_names(connection: AsyncConnection, units: Sequence[str]) -> None:
