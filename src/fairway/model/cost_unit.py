@@ -56,6 +56,11 @@ def parse_divisor(text: str) -> CostDivisor | None:
     return label if isinstance(label, JobLabel) else None
 
 
+def size_of(divisor: CostDivisor) -> int:
+    """Return how many units a cost is for; one value of a label."""
+    return divisor.size if isinstance(divisor, CostUnit) else 1
+
+
 def divisor_text(divisor: CostDivisor) -> str:
     """Return a divisor for people: `1,000 steps`, `experiment`."""
     return divisor.text if isinstance(divisor, CostUnit) else divisor.key

@@ -155,6 +155,7 @@ class CostQueries:
         fleet, query, common = await self._query(caller, request)
         found, daily = await _result(self._reports.cost_by_day(fleet, query, label))
         by_day = replace(query, by=daily_labels(label))
+        common["notes"] = await self._divisor_notes(query.per, found)
         return convert.cost(fleet, query, found, common), convert.cost(fleet, by_day, daily, common)
 
     async def usage_by_day(

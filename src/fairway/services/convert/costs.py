@@ -15,7 +15,7 @@ from fairway.cost.report import ReportColumn, ReportRow
 from fairway.cost.rounding import HUNDREDTH, rounded
 from fairway.cost.unit_cost import cost_per
 from fairway.ledger.records.costs import StoredPricePoint
-from fairway.model.cost_unit import CostDivisor, CostUnit
+from fairway.model.cost_unit import CostDivisor, size_of
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_use import HeldKind, MetricCode
 from fairway.model.names import PoolName
@@ -218,7 +218,6 @@ def _document(fleet: Fleet, query: ReportQuery, found: Window) -> dict[str, Any]
 
 
 def _cost_row(row: ReportRow, per: CostDivisor | None) -> wire.CostRow:
-    size = per.size if isinstance(per, CostUnit) else 1
     return wire.CostRow(
         labels=list(row.labels),
         kind=row.kind,
@@ -229,7 +228,7 @@ def _cost_row(row: ReportRow, per: CostDivisor | None) -> wire.CostRow:
         overhead=row.amounts[ReportColumn.OVERHEAD],
         total=row.total,
         count=row.work.count or None,
-        per_unit=cost_per(row.total, row.work.count, size),
+        per_unit=cost_per(row.total, row.work.count, size_of(per)) if per else None,
     )
 
 
