@@ -144,6 +144,11 @@ class CostReport(Document):
         """Return the rows and their total."""
         return self.rows, self.total
 
+    def _record(self, row: ReportRow) -> dict[str, Any]:
+        found = super()._record(row)
+        left_out = () if self.per is not None else ("count", "per_unit")
+        return {name: value for name, value in found.items() if name not in left_out}
+
 
 class UsageRow(ReportRow):
     """One line of what was held."""
