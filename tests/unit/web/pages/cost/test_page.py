@@ -350,5 +350,5 @@ async def test_the_cost_of_a_unit_is_that_of_the_api(
     assert "per=tokens&amp;what" not in text
     await page(admin, f"/cost?{MONTH}&by=name&per=steps", 422)
     await page(admin, f"/cost?{MONTH}&per=<x>", 422)
-    rows = list(csv.DictReader(io.StringIO(await page(admin, f"/cost/export.csv?{MONTH}&per=steps"))))
-    assert sum(int(row["count"] or 0) for row in rows) == 3500
+    exported = csv.DictReader(io.StringIO(await page(admin, f"/cost/export.csv?{MONTH}&per=steps")))
+    assert sum(int(row["count"] or 0) for row in exported) == 3500
