@@ -33,6 +33,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "check": CommandEntry("Check a fleet file or a job file for errors."),
     "completion": CommandEntry("Print the completion script for your shell."),
     "context": CommandEntry("Manage the servers that you connect to."),
+    "count": CommandEntry("Report the steps, tokens or other units that a job has done."),
     "demo": CommandEntry("Try Fairway on two simulated clusters."),
     "describe": CommandEntry("Show a job: request, placement, attempts, events and cost."),
     "export": CommandEntry("Export charges as FOCUS files for other tools."),
@@ -70,7 +71,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {"ps": ("get", "jobs"), "stop": ("c
 """Other names of commands. `help` is handled separately."""
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Jobs": ("run", "submit", "ps", "why", "describe", "logs", "cancel", "hold", "release", "keep"),
+    "Jobs": ("run", "submit", "ps", "why", "describe", "logs", "cancel", "hold", "release", "keep", "count"),
     "Fleet": ("get", "top", "notices", "uncordon"),
     "Policy": (
         "check",

@@ -414,6 +414,13 @@ class AsyncClient:
         """Have idle rules leave jobs alone for so long, from now."""
         return await self._send(requests.keep(ids, seconds, reason))
 
+    async def count(self, id: str, /, **totals: int) -> job_wire.Counts:  # noqa: A002
+        """Report how much a job has done since it began: `count("8f3k", steps=120_000)`.
+
+        The highest total of each unit counts. Reports with `per="steps"` divide costs by it.
+        """
+        return await self._send(requests.count(id, totals))
+
     async def job_counts(self, cluster: str | None = None) -> ItemList[job_wire.JobCount]:
         """Return the number of open jobs by cluster, team, pool and state."""
         return ItemList((await self._send(requests.job_counts(cluster))).counts)
@@ -569,6 +576,10 @@ class AsyncJobHandle:
     async def cancel(self) -> job_wire.Changed:
         """Cancel the job."""
         return await self.client.cancel(self.id)
+
+    async def count(self, /, **totals: int) -> job_wire.Counts:
+        """Report how much the job has done since it began: `count(steps=120_000)`."""
+        return await self.client.count(self.id, **totals)
 
     async def hold(self) -> job_wire.Changed:
         """Hold the job so that it does not start; a running job continues."""

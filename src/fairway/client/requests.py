@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fairway.client.filters import Filters, job_params
 from fairway.client.http import ApiRequest, Document, Response, get
 from fairway.model.access import Role
+from fairway.model.cost_unit import MAX_UNITS
 from fairway.model.errors import PermanentError
 from fairway.model.job import Tolerates
 from fairway.model.notice_rules import NoticeKind
@@ -203,6 +204,20 @@ def keep(job_ids: str | Sequence[str], seconds: int, reason: str) -> ApiRequest[
     ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)
     body = _validated(job_wire.KeepRequest, jobs=ids, seconds=seconds, reason=reason)
     return ApiRequest("POST", "/v1/jobs/keep", job_wire.Kept, body=body, idempotent=True)
+
+
+def count(job_id: str, totals: Mapping[str, int]) -> ApiRequest[job_wire.Counts]:
+    """Report how much a job has done since it began."""
+    try:
+        body = job_wire.CountsRequest(dict(totals))
+    except ValidationError as error:
+        raise PermanentError(
+            "InvalidRequest",
+            f"{dict(totals)}: {error.errors()[0]['msg']}",
+            f"name at most {MAX_UNITS} units in lower case, with totals since the job began: steps=120000",
+        ) from error
+    path = f"/v1/jobs/{_quoted(job_id)}/counts"
+    return ApiRequest("POST", path, job_wire.Counts, body=body, idempotent=True)
 
 
 def job_counts(cluster: str | None) -> ApiRequest[job_wire.JobCounts]:
@@ -495,6 +510,8 @@ class CostFilters(TypedDict, total=False):
     """Labels that the fleet keeps for cost, as `experiment=e12`."""
     most: int | None
     """The maximum number of rows; the remaining ones are summed up in one."""
+    per: str | None
+    """Only of cost: also what a unit cost, `1000:steps`, or a value of a label, `label:experiment`."""
 
 
 def cost(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CostReport]:
@@ -613,7 +630,7 @@ def _cluster_request(path: str, body: BaseModel, response_type: type[Response]) 
 
 def _report(kind: str, response_type: type[Response], filters: CostFilters) -> ApiRequest[Response]:
     params: list[tuple[str, object]] = [
-        *((key, filters.get(key)) for key in ("window", "team", "user", "pool", "project", "most")),
+        *((key, filters.get(key)) for key in ("window", "team", "user", "pool", "project", "most", "per")),
         *(("label", label) for label in filters.get("labels", ())),
         *(("by", label) for label in filters.get("by", ())),
     ]

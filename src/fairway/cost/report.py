@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from fairway.cost.rounding import millionths
+from fairway.cost.unit_cost import NO_WORK, WorkDone, sum_work
 from fairway.model.charge import ChargeKind
 
 _HOUR: Final = 3600
@@ -52,6 +53,8 @@ class ReportEntry:
     """Usage in GPU-seconds; a slice counts as its part of a GPU."""
     device_seconds: int = 0
     slice_seconds: int = 0
+    work: WorkDone = NO_WORK
+    """What the cost of a unit is computed from; of an entry without an amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class ReportRow:
     amounts: Mapping[ReportColumn, Decimal]
     others: int = 0
     """The number of rows merged into this one beyond the limit; 0 for a single row."""
+    work: WorkDone = NO_WORK
 
     @property
     def total(self) -> Decimal:
@@ -88,12 +92,15 @@ class _RowTotal:
     gpu_seconds: Fraction = Fraction(0)
     device_seconds: int = 0
     slice_seconds: int = 0
+    work: list[WorkDone] = field(default_factory=list)
 
     def add(self, column: ReportColumn, entry: ReportEntry) -> None:
         self.amounts[column] = self.amounts.get(column, Fraction(0)) + entry.amount
         self.gpu_seconds += entry.gpu_seconds
         self.device_seconds += entry.device_seconds
         self.slice_seconds += entry.slice_seconds
+        if entry.work is not NO_WORK:
+            self.work.append(entry.work)
 
     def merge(self, other: _RowTotal) -> None:
         for column, amount in other.amounts.items():
@@ -101,6 +108,7 @@ class _RowTotal:
         self.gpu_seconds += other.gpu_seconds
         self.device_seconds += other.device_seconds
         self.slice_seconds += other.slice_seconds
+        self.work += other.work
 
 
 _RowKey = tuple[tuple[str, ...], str]
@@ -137,6 +145,7 @@ def _row(labels: tuple[str, ...], kind: ChargeKind | None, found: _RowTotal) -> 
         found.device_seconds,
         found.slice_seconds,
         {c: millionths(found.amounts.get(c, Fraction(0))) for c in ReportColumn},
+        work=sum_work(found.work),
     )
 
 
@@ -164,4 +173,5 @@ def _sum_of(rows: Sequence[ReportRow], labels: tuple[str, ...]) -> ReportRow:
         device_seconds=sum(r.device_seconds for r in rows),
         slice_seconds=sum(r.slice_seconds for r in rows),
         amounts={c: sum((r.amounts[c] for r in rows), _ZERO) for c in ReportColumn},
+        work=sum_work(r.work for r in rows),
     )

@@ -30,6 +30,7 @@ from fairway.ledger.errors import (
     ObservationRefused,
     TokenNameTaken,
     TooManyLogins,
+    TooManyUnits,
 )
 from fairway.ledger.leases import FLEET
 from fairway.ledger.ledger import FencedTransaction, Ledger
@@ -45,6 +46,7 @@ from fairway.ledger.records.costs import (
     PricePointRow,
     StoredBudgetStatus,
     StoredForecast,
+    UnitSum,
     UsageFilter,
     UsageView,
 )
@@ -138,7 +140,9 @@ __all__ = [
     "Token",
     "TokenNameTaken",
     "TooManyLogins",
+    "TooManyUnits",
     "Topic",
+    "UnitSum",
     "UsageFilter",
     "UsageView",
 ]

@@ -81,5 +81,9 @@ class UsageTooFine(PermanentError):
     """The answer would have too many rows to be useful."""
 
 
+class TooManyUnits(PermanentError):
+    """A job reports more units of work than it may, or there are too many new units: nothing was stored."""
+
+
 class LedgerNotEmpty(PermanentError):
     """The ledger has jobs already: generated history is not mixed with them."""

@@ -53,6 +53,7 @@ from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
 from fairway.ledger.usage.queue import QueueStore, QueueWriter
 from fairway.ledger.usage.totals import UsageStore
+from fairway.ledger.usage.units import UnitStore
 
 
 class FencedTransaction:
@@ -99,6 +100,7 @@ class Ledger:
         self.queue: Final = QueueStore(connections)
         self.team_colours: Final = TeamColourStore(connections)
         self.usage: Final = UsageStore(connections)
+        self.units: Final = UnitStore(connections)
         self.partitions: Final = PartitionStore(connections)
         self.prices: Final = PriceStore(connections)
         self.months: Final = MonthStore(connections)

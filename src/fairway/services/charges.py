@@ -14,7 +14,7 @@ from fairway.cost.charges import charges, unused, usage_charges
 from fairway.cost.fleet_history import FleetSpan, TeamPath, always
 from fairway.cost.rates import RateSpan, hourly_pools, over_days, rate_spans
 from fairway.cost.report import ReportEntry
-from fairway.ledger import Ledger, UsageFilter, UsageView
+from fairway.ledger import Ledger, UnitSum, UsageFilter, UsageView
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Dimension, Label, Span, UsageSum
 from fairway.model.fleet import Fleet, NamedBudget, Pool
 from fairway.model.gpu_use import GpuUseSum, MetricCode
@@ -36,7 +36,7 @@ CACHE_SECONDS: Final = 20
 MAX_CACHED: Final = 24
 
 
-_Labelled = TypeVar("_Labelled", UsageSum, GpuUseSum)
+_Labelled = TypeVar("_Labelled", UsageSum, GpuUseSum, UnitSum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +248,18 @@ class Costs:
             key = (row.span, row.supply, row.labels)
             found[key] = found[key].plus(row) if key in found else row
         return tuple(found.values())
+
+    async def units(
+        self,
+        priced: PricedWindow,
+        days: tuple[date, date],
+        unit: str,
+        by: Sequence[Dimension],
+        which: UsageFilter = EVERYBODY,
+    ) -> tuple[UnitSum, ...]:
+        """Return the units of work that jobs reported from the first to the last of two days."""
+        rows = await self._ledger.units.sums(unit, days, by, priced.stored(which))
+        return tuple(priced.current(rows, by))
 
     async def everyone(self, priced: PricedWindow) -> tuple[UsageSum, ...]:
         """Return all usage in each span of the rates, without labels."""

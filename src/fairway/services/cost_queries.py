@@ -13,9 +13,11 @@ from fairway.cost.calendar import calendar_of, parse_month
 from fairway.cost.focus.export import Billed, Correction
 from fairway.cost.spot_prices import price_jump
 from fairway.ledger import Ledger, PricePointRow, Token, UsageFilter
-from fairway.model.charge import Dimension, Label, Span
+from fairway.model.charge import Dimension, JobLabel, Label, Span
+from fairway.model.cost_unit import CostDivisor, parse_divisor
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Capacity, Fleet
+from fairway.model.labels import OTHER_VALUE
 from fairway.model.names import PoolName
 from fairway.services.charges import CachedCosts, Costs
 from fairway.services.commitments import commitment_uses
@@ -31,6 +33,7 @@ from fairway.services.reports import (
     CostReports,
     IdleHolder,
     ReportQuery,
+    ReportResult,
     daily_labels,
     window_of,
 )
@@ -38,6 +41,7 @@ from fairway.services.rights import no_such_pool, require_sees_all, sees_all, us
 from fairway.services.spending import FORECAST_LABELS
 from fairway.services.statement_documents import StatementDocuments
 from fairway.services.statements import MonthStatements
+from fairway.services.work_done import UNCOUNTED
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
 from fairway.wire.fleet import zulu
@@ -69,6 +73,8 @@ class CostRequest:
     labels: tuple[str, ...] = ()
     """As `experiment=e12`."""
     max_rows: int = 1000
+    per: str | None = None
+    """What the cost is divided by, too, as `1000:steps` or `label:experiment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,9 @@ class CostQueries:
     async def cost(self, caller: Token, request: CostRequest) -> wire.CostReport:
         """Report the cost of usage, with shares of unused capacity and overhead."""
         fleet, query, common = await self._query(caller, request)
-        return convert.cost(fleet, query, await _result(self._reports.cost(fleet, query)), common)
+        found = await _result(self._reports.cost(fleet, query))
+        notes = await self._divisor_notes(query.per, found)
+        return convert.cost(fleet, query, found, {**common, "notes": notes})
 
     async def usage(self, caller: Token, request: CostRequest) -> wire.UsageReport:
         """Report usage without amounts."""
@@ -147,6 +155,7 @@ class CostQueries:
         fleet, query, common = await self._query(caller, request)
         found, daily = await _result(self._reports.cost_by_day(fleet, query, label))
         by_day = replace(query, by=daily_labels(label))
+        common["notes"] = await self._divisor_notes(query.per, found)
         return convert.cost(fleet, query, found, common), convert.cost(fleet, by_day, daily, common)
 
     async def usage_by_day(
@@ -341,7 +350,28 @@ class CostQueries:
         of_teams = None if visible is None else sorted(visible)
         common = {**names, "project": request.project or None, "labels": dict(labels), "of_teams": of_teams}
         by = tuple(dict.fromkeys(request.by))
-        return fleet, ReportQuery(request.window, by, which, request.max_rows), common
+        per = _divisor(request.per, by) if request.per else None
+        return fleet, ReportQuery(request.window, by, which, request.max_rows, per), common
+
+    async def _divisor_notes(self, per: CostDivisor | None, found: ReportResult) -> list[str]:
+        """Return what a reader of a cost per unit or label value should know."""
+        if per is None:
+            return []
+        work = found.table.total.work
+        if isinstance(per, JobLabel):
+            if OTHER_VALUE in work.values:
+                return [f"{OTHER_VALUE} counts as one {per.key}: the fleet had too many new ones in 30 days"]
+            unset = (
+                f"no job has the label {per.key} here: cost.labels of the fleet file lists those that count"
+            )
+            return [] if work.values else [unset]
+        if work.units:
+            return []
+        known = [name for name in await self._ledger.units.names() if name != per.name]
+        others = f"; jobs of this fleet count {', '.join(known)}" if known else ""
+        return [
+            f"no job here reported {per.name}{others}. Jobs report with:  fairway count JOB {per.name}=TOTAL"
+        ]
 
     async def _filter(
         self, caller: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
@@ -363,6 +393,26 @@ class CostQueries:
         if not known:
             which = replace(which, pools=frozenset({PoolName(pool or "")}))
         return which if team is None else replace(which, teams=frozenset({removed or team}))
+
+
+def _divisor(text: str, by: tuple[Dimension, ...]) -> CostDivisor:
+    """Parse what the cost is divided by. Raises RequestError."""
+    per = parse_divisor(text)
+    if per is None:
+        raise RequestError(
+            ErrorKind.INVALID,
+            "InvalidRequest",
+            f"per: {text[:100]!r} is neither a unit nor a label",
+            "use a unit that jobs report (steps), a number of it (1000:steps), or label:KEY",
+        )
+    if not isinstance(per, JobLabel) and (wrong := [label.value for label in by if label in UNCOUNTED]):
+        raise RequestError(
+            ErrorKind.INVALID,
+            "InvalidRequest",
+            f"per: {per.name} are not stored by {' or '.join(wrong)}",
+            f"group by something else than {' and '.join(sorted(UNCOUNTED))}",
+        )
+    return per
 
 
 def _check_places(query: ReportQuery) -> None:

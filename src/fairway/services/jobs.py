@@ -589,6 +589,8 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     if idle is not None or steps:
         events = sorted([*job.events, *steps], key=lambda event: event.at)
         job = job.model_copy(update={"events": events, "idle": idle})
+    if counts := await ledger.units.of_job(found.row.id):
+        job = job.model_copy(update={"counts": counts})
     job = with_reason_time(job, await ledger.mirror.complete_times())
     return with_left_cluster(job, await ledger.clusters.left())
 

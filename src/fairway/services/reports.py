@@ -24,11 +24,13 @@ from fairway.cost.report import ReportEntry, ReportTable, hours, table
 from fairway.cost.rounding import millionths
 from fairway.ledger import UsageFilter, UsageView
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Dimension, Label, UsageSum
+from fairway.model.cost_unit import CostDivisor
 from fairway.model.fleet import Fleet
 from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode, merged
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
 from fairway.services.charges import EVERYBODY, Costs, PricedWindow, or_now, own_labels
+from fairway.services.work_done import work_entries
 
 PLACE_LABELS: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
 """Labels that unused devices can have."""
@@ -48,6 +50,8 @@ class ReportQuery:
     which: UsageFilter = EVERYBODY
     max_rows: int = 1000
     """Further rows are summed in one."""
+    per: CostDivisor | None = None
+    """What the cost of each row is divided by, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +209,12 @@ class CostReports:
         return coarse, by_day
 
     async def _cost(self, fleet: Fleet, window: Window, query: ReportQuery) -> list[ReportEntry]:
+        parts = await self._costs.priced(fleet, window.span, window.now)
         found: list[ReportEntry] = []
-        for priced in await self._costs.priced(fleet, window.span, window.now):
+        for priced in parts:
             found += await self._costs.entries(priced, query.by, query.which)
+        if query.per is not None:
+            found += await work_entries(self._costs, parts, query.per, query.by, query.which)
         return found
 
     async def _usage(self, fleet: Fleet, window: Window, query: ReportQuery) -> list[ReportEntry]:

@@ -73,6 +73,11 @@ def _record(report: Report | wire.EfficiencyReport, row: AnyRow | wire.Efficienc
                 "total": row.total,
                 "currency": report.currency,
             }
+            if isinstance(report, wire.CostReport) and report.per is not None:
+                # Without a count both are empty, never 0.
+                counted = {"count": row.count, "per_unit": row.per_unit}
+                record |= {name: "" if value is None else str(value) for name, value in counted.items()}
+                record |= {"per": report.per}
         case wire.UsageRow():
             record |= {
                 "others": row.others,

@@ -219,6 +219,8 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
             else ""
         )
         yield "engine job", f"{job.engine_id}{native}"
+    if job.counts:
+        yield "done so far", ", ".join(f"{total:,} {unit}" for unit, total in job.counts.items())
     if idle := idle_text(job):
         yield "idle", idle
     if tasks is not None and job.array is not None:

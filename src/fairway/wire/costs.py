@@ -119,10 +119,23 @@ class CostRow(ReportRow):
     idle: Amount = Field(description="share of waste: idle, fragmented, drained, down, committed")
     overhead: Amount
     total: Amount
+    count: int | None = Field(
+        default=None,
+        description="with `per`: units that jobs reported, or distinct values of the label; null: none",
+    )
+    per_unit: Amount | None = Field(
+        default=None, description="total / count, times the number of units in `per`; null: no count"
+    )
 
 
 class CostReport(Document):
     """Cost by group, with shares of waste and overhead."""
+
+    per: str | None = Field(
+        default=None,
+        description="what `per_unit` is the cost of",
+        examples=["1000:steps", "label:experiment"],
+    )
 
     rows: list[CostRow]
     total: CostRow
@@ -130,6 +143,11 @@ class CostReport(Document):
     def table(self) -> tuple[Sequence[CostRow], CostRow]:
         """Return the rows and their total."""
         return self.rows, self.total
+
+    def _record(self, row: ReportRow) -> dict[str, Any]:
+        found = super()._record(row)
+        left_out = () if self.per is not None else ("count", "per_unit")
+        return {name: value for name, value in found.items() if name not in left_out}
 
 
 class UsageRow(ReportRow):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, RootModel, model_validator
 
+from fairway.model.cost_unit import MAX_TOTAL, MAX_UNITS, UNIT_PATTERN
 from fairway.model.idle import IdleAction, IdleOutcome
 from fairway.model.job import (
     MAX_TASKS,
@@ -392,6 +393,27 @@ class Kept(Wire):
     until: Moment
 
 
+UnitName = Annotated[str, Field(pattern=UNIT_PATTERN, examples=["steps"])]
+UnitTotal = Annotated[int, Field(ge=0, le=MAX_TOTAL, examples=[120_000])]
+
+
+class CountsRequest(RootModel[dict[UnitName, UnitTotal]]):
+    """How much a job has done since it began, by unit. The highest total of each unit counts."""
+
+    model_config = ConfigDict(frozen=True)
+    root: dict[UnitName, UnitTotal] = Field(
+        min_length=1, max_length=MAX_UNITS, examples=[{"steps": 120_000, "tokens": 491_520_000}]
+    )
+
+
+class Counts(Wire):
+    """What a job has counted."""
+
+    job: str = Field(description="its id")
+    counts: dict[str, int] = Field(description="the highest total of each unit that it ever reported")
+    added: dict[str, int] = Field(description="what this report added to the counts of today, by unit")
+
+
 class Placement(Wire):
     """Where a job goes, and why there."""
 
@@ -609,6 +631,9 @@ class JobDetail(Job):
     events: list[Event] = Field(description="the newest 200, oldest first")
     idle: IdleStatus | None = Field(
         default=None, description="what idle rules do next; null: the job is neither idle nor kept"
+    )
+    counts: dict[str, int] = Field(
+        default={}, description="what it reported to have done so far, by unit", examples=[{"steps": 120_000}]
     )
 
 

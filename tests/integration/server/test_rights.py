@@ -132,6 +132,7 @@ ROUTES = {
     "POST /v1/jobs/hold": "member",
     "POST /v1/jobs/release": "member",
     "POST /v1/jobs/keep": "member",
+    "POST /v1/jobs/{id}/counts": "member",
     "GET /v1/idle-steps": "viewer",
     "GET /v1/use/now": "viewer",
     "GET /v1/use/history": "viewer",

@@ -402,6 +402,45 @@ async def test_keep_is_for_whoever_may_change_the_job_and_bounded(
     assert (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()["idle"] is None
 
 
+async def test_a_job_counts_for_whoever_may_change_it(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str], database_url: str
+) -> None:
+    lead, carol = await bearer(ledger, Role.LEAD, "bob"), await bearer(ledger, Role.MEMBER, "carol")
+    viewer, oper = await bearer(ledger, Role.VIEWER, "ann"), await bearer(ledger, Role.OPERATOR, "oper")
+    (made,) = await submit(http, alice, HELLO)
+
+    async def count(who: dict[str, str], body: object, job: str = made["id"]) -> httpx2.Response:
+        return await http.post(f"/v1/jobs/{job}/counts", headers=who, json=body)
+
+    steps = {"steps": 100}
+    asked = [(await count(who, steps)).status_code for who in (alice, lead, oper, carol, viewer)]
+    assert asked == [200, 200, 200, 403, 403]
+    more = (await count(alice, {"steps": 250, "tokens": 7})).json()
+    assert more == {
+        "job": made["id"],
+        "counts": {"steps": 250, "tokens": 7},
+        "added": {"steps": 150, "tokens": 7},
+    }
+    assert (await count(alice, {"steps": 180}, made["name"])).json()["added"] == {"steps": 0}
+    seen = (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()
+    assert seen["counts"] == {"steps": 250, "tokens": 7}
+    for invalid in (
+        {}, {"Steps": 1}, {"steps": -1}, {"steps": 10**15 + 1}, {"steps": 1.5}, {"s" * 32: 1}, [1],
+        {"steps": None}, {f"u{n}": 1 for n in range(5)},
+    ):  # fmt: skip
+        refused = await count(alice, invalid)
+        assert (refused.status_code, refused.json()["code"]) == (422, "InvalidRequest"), invalid
+    too_many = await count(alice, {"a": 1, "b": 1, "c": 1})
+    assert (too_many.status_code, too_many.json()["code"]) == (409, "TooManyUnits")
+    assert "tokens" in too_many.json()["hint"]
+    assert (await count(alice, steps, "zzzz")).json()["code"] == "NoSuchJob"
+    # A job is found by its engine's id, with a slash in the path.
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("INSERT INTO engine_job SELECT 'lab', '1542', id, 1 FROM job")
+    by_engine = await count(alice, {"steps": 300}, "lab/1542")
+    assert by_engine.json()["added"] == {"steps": 50}, by_engine.text
+
+
 async def test_what_idle_rules_did_is_listed_newest_first(
     http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str], database_url: str
 ) -> None:

@@ -277,3 +277,29 @@ def test_the_package_opens_its_door_only_when_asked() -> None:
     code = "import sys, fairway; print('httpx2' in sys.modules, 'pydantic' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False False\n"
+
+
+def test_counts_are_sent_alike_and_again_after_a_lost_answer(playing: Playing) -> None:
+    told = {"job": "8f3k", "counts": {"steps": 120_000}, "added": {"steps": 5}}
+    playing.script = [(503, PROBLEM), (200, told), (201, KEPT), (200, told)] + [(200, told)] * 2
+
+    async def ask() -> None:
+        async with AsyncClient(playing.target) as client:
+            assert (await client.count("8f3k", steps=120_000)).added == {"steps": 5}
+
+    with Client(playing.target) as client:
+        assert client.count("hpc/1542", steps=120_000, id=1).counts == {"steps": 120_000}
+        client.run(["true"]).count(steps=7)
+        with pytest.raises(PermanentError) as caught:
+            client.count("8f3k", steps=-1)
+        assert "steps=120000" in caught.value.hint
+        for wrong in ({}, {"Steps": 1}, {f"u{n}": 1 for n in range(5)}):
+            with pytest.raises(PermanentError):
+                client.count("8f3k", **wrong)
+    asyncio.run(ask())
+    counted = [(path, body) for _, path, body in playing.asked if path.endswith("/counts")]
+    assert counted == [
+        *[("/v1/jobs/hpc%2F1542/counts", {"steps": 120_000, "id": 1})] * 2,
+        ("/v1/jobs/8f3k/counts", {"steps": 7}),
+        ("/v1/jobs/8f3k/counts", {"steps": 120_000}),
+    ]

@@ -46,6 +46,7 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
         "events": [],
         "attempts": [],
         "labels": {},
+        "counts": {},
     }
     if ran:
         plain["attempts"] = [

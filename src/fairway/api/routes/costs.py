@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI, Path, Query, Request
@@ -76,15 +77,27 @@ def _cost_request(
 
 
 CostParams = Annotated[CostRequest, Depends(_cost_request)]
+Per = Annotated[
+    str | None,
+    Query(
+        max_length=100,
+        description="also divide the cost by a unit that jobs report, by a number of units, or by the number "
+        "of distinct values of a label",
+        examples=["steps", "1000:steps", "label:experiment"],
+    ),
+]
 
 
 def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
     """Add the routes of reports: cost, usage, waste, efficiency and capacity."""
 
     @app.get("/v1/reports/cost", dependencies=REPORT, responses=_REPORT, tags=["cost"])
-    async def report_cost(request: Request, params: CostParams) -> wire.CostReport:
-        """Report cost by the requested groups, with shares of waste and overhead. Rows sum to the total."""
-        return await costs.cost(caller_of(request), params)
+    async def report_cost(request: Request, params: CostParams, per: Per = None) -> wire.CostReport:
+        """Report cost by the requested groups, with shares of waste and overhead. Rows sum to the total.
+
+        With `per`, also the cost of a unit of work, or of each value of a label.
+        """
+        return await costs.cost(caller_of(request), replace(params, per=per or None))
 
     @app.get("/v1/reports/usage", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_usage(request: Request, params: CostParams) -> wire.UsageReport:

@@ -36,6 +36,7 @@ from fairway.services.job_references import find_job, find_jobs
 from fairway.services.jobs import JobServices
 from fairway.services.labels import of_labels
 from fairway.services.rights import Person, person_of
+from fairway.services.unit_counts import report_counts
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
 from fairway.wire.fleet import PER_PAGE, Page
@@ -57,6 +58,7 @@ MEMBER_WITH_IDS = allow(Role.MEMBER, max_body_bytes=_MAX_IDS_BYTES)
 _NOT_FOUND = problems(
     {403: "the token's role is too low, or the job is not yours", 404: "there is no such job"}, PROBLEMS
 )
+_COUNTS = problems({409: "it would count too many units"}, _NOT_FOUND)
 _NO_ARRAY = problems({404: "there is no such array", 409: "several jobs match it"}, PROBLEMS)
 _SUBMIT = problems(
     {
@@ -248,7 +250,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
 
 
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Add the routes that cancel, hold, release and keep jobs."""
+    """Add the routes that cancel, hold, release and keep jobs, and take what jobs count."""
 
     @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def cancel_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
@@ -270,6 +272,14 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """Have idle rules leave jobs alone for a while. All of them, or none if one may not be."""
         who, now = await _person(request, fleets), datetime.now(UTC)
         return await idle_services.keep_jobs(ledger, fleets, who, body, by=caller_of(request).name, now=now)
+
+    @app.post("/v1/jobs/{id:path}/counts", dependencies=MEMBER, responses=_COUNTS, tags=["jobs"])
+    async def count_units(id: JobIdPath, body: wire.CountsRequest, request: Request) -> wire.Counts:  # noqa: A002
+        """Report how much a job has done since it began: `{"steps": 120000}`, for the cost of a unit.
+
+        Reporting the same or a lower total again adds nothing.
+        """
+        return await report_counts(ledger, fleets, await _person(request, fleets), id, body.root)
 
     async def change(body: wire.ChangeRequest, request: Request, desired: DesiredState) -> wire.Changed:
         who = await _person(request, fleets)

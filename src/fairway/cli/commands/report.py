@@ -40,6 +40,7 @@ from fairway.cli.parameter import ParsedParam
 from fairway.client.client import Client
 from fairway.client.requests import CostFilters
 from fairway.model.charge import JobLabel, Label, parse_dimension
+from fairway.model.cost_unit import parse_divisor
 from fairway.views.cost_records import Record, Report, csv_text, report_records, statement_records
 from fairway.views.rounded import rounded_report
 from fairway.wire import costs as wire
@@ -92,6 +93,13 @@ def labels_param(allowed: Sequence[Label]) -> ParsedParam[tuple[str, ...]]:
         return tuple(dict.fromkeys(labels))
 
     return ParsedParam("labels", parse)
+
+
+def _parse_per(text: str) -> str:
+    divisor = parse_divisor(text)
+    if divisor is None:
+        raise ValueError(f"{text!r}: use a unit (steps), a number of units (1000:steps), or label:KEY")
+    return str(divisor)
 
 
 def _dimensions(allowed: Sequence[Label]) -> str:
@@ -191,11 +199,20 @@ Examples:
   fairway report cost --project llm --by label:experiment     of a project, by a label of its jobs
   fairway report cost --team nlp --by user,name --limit 20    the most expensive jobs of a team
   fairway report cost --by outcome                            what failed or was preempted cost
+  fairway report cost --per 1000:steps                        also the cost of 1,000 steps
+  fairway report cost --by project --per label:experiment     also the cost of an experiment
   fairway report cost --by day -o csv --out days.csv
   fairway report cost --out october.html --window 2026-10     one file with charts, to mail
 """
 )
 @_by_option("team", list(Label))
+@click.option(
+    "--per",
+    type=ParsedParam("unit", _parse_per),
+    metavar="UNIT",
+    help="Also divide the cost: by a unit that jobs report (steps), by a number of units (1000:steps), or by "
+    "the number of different values of a label (label:experiment).",
+)
 @_people_options
 @_report_options
 def cost(**options: Any) -> None:
@@ -203,6 +220,9 @@ def cost(**options: Any) -> None:
 
     Cost that no team pays, according to the cost rules of the fleet file, is a row of its own. The rows add
     up to the total.
+
+    With --per, COUNT is what the jobs of a row reported with `fairway count`, or the number of values of the
+    label, and the last column the cost of each, with its share of idle capacity and overhead.
     """
     _run(Client.report_cost, cost_view, "calculating cost", **options)
 

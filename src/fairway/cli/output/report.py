@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from fairway.cli.output.format import Column, Fit, TableView
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Dimension, Label
+from fairway.model.cost_unit import divisor_text, parse_divisor
 from fairway.model.gpu_use import HeldKind
 from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
@@ -27,16 +28,25 @@ _NOTHING_YET: Final = "list pools:  fairway get pools   list running jobs:  fair
 
 def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
     """Return a table with one row for each set of labels, then unallocated cost, the total last."""
+    per = _divisor_title(report)
+    # Where others need the width, hours, parts and percentages are left to -o wide.
+    labels = len(report.by)
     columns = [
         *(_label_column(label) for label in report.by),
-        # Where many labels need the width, hours and percentages are left to -o wide.
-        *([Column("GPU-HOURS", right=True)] if wide or len(report.by) < 4 else []),
-        Column("USAGE", right=True),
-        Column("IDLE SHARE", right=True, hide_if_empty=True),
-        Column("OVERHEAD", right=True, hide_if_empty=True),
+        *([Column("GPU-HOURS", right=True)] if wide or labels < 4 else []),
+        *(
+            [
+                Column("USAGE", right=True),
+                Column("IDLE SHARE", right=True, hide_if_empty=True),
+                Column("OVERHEAD", right=True, hide_if_empty=True),
+            ]
+            if wide or per is None
+            else []
+        ),
         Column(f"TOTAL {report.currency}", right=True),
-        *([Column("%", right=True)] if wide or len(report.by) < 3 else []),
+        *([Column("%", right=True)] if wide or labels < 3 else []),
         *([Column("PER GPU-HOUR", right=True)] if wide else []),
+        *(Column.numbers("COUNT", per) if per is not None else []),
     ]
     titles = {column.title for column in columns}
     total = report.total
@@ -50,6 +60,8 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
             f"TOTAL {report.currency}": figure(row.total),
             "%": percent(row.total, total.total),
             "PER GPU-HOUR": f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-",
+            "COUNT": _or_dash(row.count or 0),
+            per or "": "-" if row.per_unit is None else f"{row.per_unit:,.4f}",
         }
         rows.append([*names, *(text for title, text in cells.items() if title in titles)])
     return TableView(
@@ -59,6 +71,12 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
         hint=_NOTHING_YET,
         notes=document_notes(report),
     )
+
+
+def _divisor_title(report: wire.CostReport) -> str | None:
+    """Return the title of the column with the cost of a unit, `USD/1,000 STEPS`; None: it has none."""
+    divisor = parse_divisor(report.per) if report.per is not None else None
+    return None if divisor is None else f"{report.currency}/{divisor_text(divisor).upper()}"
 
 
 def usage_view(report: wire.UsageReport, *, wide: bool) -> TableView:

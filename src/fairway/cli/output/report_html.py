@@ -275,6 +275,7 @@ def report_page(client: Client, filters: CostFilters, report: AnyReport) -> str:
     """Render a report with a plot over time, for which it is fetched again by day and its first label."""
     first = next((label for label in report.by if label is not Label.DAY), None)
     by_day: CostFilters = {**filters, "by": ["day", *([first.value] if first else [])], "most": wire.MAX_ROWS}
+    by_day["per"] = None
     teams = None
     if first is Label.TEAM:
         teams = {team.name: team.colour for team in client.teams() if team.colour is not None}

@@ -82,6 +82,22 @@ class UsageView:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitSum:
+    """Units of work that jobs reported, by the requested labels."""
+
+    labels: tuple[str, ...]
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedUnits:
+    """The totals of a job after a report, by unit, and what the report added."""
+
+    totals: Mapping[str, int]
+    added: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class HeldAndThere:
     """Device-seconds of a supply in one hour: those that were metered as held, and those that existed."""
 

@@ -81,6 +81,20 @@ service_day: Final = Table(
     _sum("device_seconds"),
 )
 
+# The highest total that a job reported of a unit of work, such as steps.
+unit_total: Final = Table(
+    "unit_total", metadata, _key("job", BigInteger()), _key("unit"), _sum("total"), _moment("reported_at")
+)
+# Sums of what was added to `unit_total`, by the job's class and the day when it was reported.
+unit_day: Final = Table(
+    "unit_day",
+    metadata,
+    *(_key("unit"), _key("day", Date()), _key("class", Integer())),
+    Column("units", Numeric, nullable=False),
+)
+# The units that jobs may report, and when each was first reported; new ones are limited.
+unit_name: Final = Table("unit_name", metadata, _key("unit"), _moment("added_at", now=True))
+
 # The sum of an attempt's usage rows: the actual usage minus this is what remains to be written.
 # An attempt without `metered_to` is running, and is metered up to its cluster's mark.
 metered: Final = Table(

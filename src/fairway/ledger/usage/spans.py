@@ -191,7 +191,8 @@ class UsageCondition:
     """Whether few classes match."""
 
     @classmethod
-    def of(cls, which: UsageFilter, pools: Iterable[str]) -> UsageCondition:
+    def of(cls, which: UsageFilter, pools: Iterable[str] | None) -> UsageCondition:
+        """Build the condition of a filter and of these pools; None: those of the filter."""
         alternatives = {
             "team": which.teams,
             "user_name": which.users,
@@ -199,7 +200,7 @@ class UsageCondition:
             "priority": which.priorities,
             "slice": which.slices,
             "project": which.projects,
-            "pool": frozenset(pools),
+            "pool": which.pools if pools is None else frozenset(pools),
         }
         by_column = {column: sorted(names) for column, names in alternatives.items() if names is not None}
         values: dict[str, object] = {f"of_{column}": names for column, names in by_column.items()}
@@ -207,8 +208,8 @@ class UsageCondition:
         if which.labels:
             conditions.append("labels @> CAST(:of_labels AS jsonb)")
             values["of_labels"] = json_rows(dict(which.labels))
-        of_class = " AND ".join(conditions)
-        narrow = len(conditions) > 1 or len(by_column["pool"]) <= FEW_POOLS
+        of_class = " AND ".join(conditions) or "true"
+        narrow = len(conditions) > 1 or (bool(conditions) and len(by_column.get("pool", ())) <= FEW_POOLS)
         if which.names is None:
             return cls(of_class, "true", values, narrow)
         values["of_name"] = sorted(which.names)

@@ -13,7 +13,9 @@ from fairway.cost.commitments import CommitmentUse
 from fairway.cost.efficiency import EfficiencyRow
 from fairway.cost.report import ReportColumn, ReportRow
 from fairway.cost.rounding import HUNDREDTH, rounded
+from fairway.cost.unit_cost import cost_per
 from fairway.ledger.records.costs import StoredPricePoint
+from fairway.model.cost_unit import CostDivisor, size_of
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_use import HeldKind, MetricCode
 from fairway.model.names import PoolName
@@ -40,8 +42,9 @@ def cost(
     return wire.CostReport(
         **_document(fleet, query, result.window),
         **common,
-        rows=[_cost_row(row) for row in result.table.rows],
-        total=_cost_row(result.table.total),
+        per=None if query.per is None else str(query.per),
+        rows=[_cost_row(row, query.per) for row in result.table.rows],
+        total=_cost_row(result.table.total, query.per),
     )
 
 
@@ -214,7 +217,7 @@ def _document(fleet: Fleet, query: ReportQuery, found: Window) -> dict[str, Any]
     }
 
 
-def _cost_row(row: ReportRow) -> wire.CostRow:
+def _cost_row(row: ReportRow, per: CostDivisor | None) -> wire.CostRow:
     return wire.CostRow(
         labels=list(row.labels),
         kind=row.kind,
@@ -224,6 +227,8 @@ def _cost_row(row: ReportRow) -> wire.CostRow:
         idle=row.amounts[ReportColumn.IDLE],
         overhead=row.amounts[ReportColumn.OVERHEAD],
         total=row.total,
+        count=row.work.count or None,
+        per_unit=cost_per(row.total, row.work.count, size_of(per)) if per else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import threading
@@ -495,6 +496,86 @@ def test_an_array_in_several_states_is_not_cancelled_by_its_first_task(
 def test_change_wants_jobs_or_mine(playing: Playing, words: list[str]) -> None:
     assert run(root, ["hold", *words]) == 64
     assert playing.asked == []
+
+
+def test_count_sends_totals_and_says_what_was_new(
+    playing: Playing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"job": "0001", "counts": {"steps": 120_000, "tokens": 7}, "added": {"steps": 5000, "tokens": 0}}
+    playing.answers = {"/v1/jobs/hpc%2F1542/counts": told}
+    assert run(root, ["count", "hpc/1542", "steps=120_000", "tokens=7"]) == 0
+    assert playing.asked == [("/v1/jobs/hpc%2F1542/counts", {"steps": 120_000, "tokens": 7})]
+    assert capsys.readouterr().out == "0001 has done 120,000 steps, 7 tokens; new: 5,000 steps\n"
+    playing.answers = {"/v1/jobs/0001/counts": told | {"added": {"steps": 0}}}
+    assert run(root, ["count", "0001", "steps=7", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["steps"] == 120_000
+    assert run(root, ["count", "0001", "steps=7"]) == 0
+    assert capsys.readouterr().out == "0001 has done 120,000 steps, 7 tokens; nothing new\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["0001"], ["0001", "steps"], ["0001", "steps="], ["0001", "Steps=1"], ["0001", "steps=-1"],
+        ["0001", "steps=1.5"], ["0001", "steps=9999999999999999"], ["0001", "steps=1", "steps=2"],
+        ["0001", "=1"], ["0001", f"{'s' * 32}=1"],
+    ],
+)  # fmt: skip
+def test_count_wants_units_with_totals(playing: Playing, words: list[str]) -> None:
+    assert run(root, ["count", *words]) == 64
+    assert playing.asked == []
+
+
+def test_describe_shows_what_a_job_has_done(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs/0001": detail(counts={"steps": 120_000})}
+    assert run(root, ["describe", "0001"]) == 0
+    assert "120,000 steps" in capsys.readouterr().out
+
+
+COST_ROW = {
+    "kind": None, "gpu_hours": "80", "usage": "109.6", "idle": "0", "overhead": "0", "total": "109.6",
+}  # fmt: skip
+COUNTED = {"count": 80_000, "per_unit": "1.37"}
+
+
+def cost_of_units() -> dict[str, Any]:
+    return {
+        "fleet": "acme",
+        "currency": "USD",
+        "window": {
+            "first_day": "2026-10-01", "last_day": "2026-10-01", "start": ago(0), "end": ago(0),
+            "timezone": "UTC",
+        },
+        "by": ["team"],
+        "of_teams": None,
+        "per": "1000:steps",
+        "rows": [COST_ROW | COUNTED | {"labels": ["nlp"]}, COST_ROW | {"labels": ["vision"]}],
+        "total": COST_ROW | COUNTED | {"labels": [], "gpu_hours": "160", "usage": "219.2", "total": "219.2"},
+    }  # fmt: skip
+
+
+def test_report_cost_has_the_cost_of_a_unit(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/reports/cost": cost_of_units()}
+    assert run(root, ["report", "cost", "--per", "1000:steps"]) == 0
+    assert playing.asked[-1][1]["per"] == ["1000:steps"]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["TEAM", "GPU-HOURS", "TOTAL", "USD", "%", "COUNT", "USD/1,000", "STEPS"]
+    assert shown[1].split() == ["nlp", "80.00", "109.60", "50.0", "80,000", "1.3700"]
+    assert shown[2].split() == ["vision", "80.00", "109.60", "50.0", "-", "-"]
+    assert run(root, ["report", "cost", "--per", "1000:steps", "-o", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["count"], row["per_unit"], row["per"]) for row in rows] == [
+        ("80000", "1.37", "1000:steps"),
+        ("", "", "1000:steps"),
+    ]
+    assert run(root, ["report", "cost", "--per", "1000:steps", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["count"] for row in found["rows"]] == [80_000, None]
+    assert found["rows"][1]["per_unit"] is None
+    asked = len(playing.asked)
+    for wrong in ("Steps", "steps:1000", "0:steps", "label:"):
+        assert run(root, ["report", "cost", "--per", wrong]) == 64
+    assert len(playing.asked) == asked
 
 
 def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:

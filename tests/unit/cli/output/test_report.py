@@ -84,6 +84,23 @@ COST = cost_report(
     ],
 )
 
+COST_OF_UNITS = COST.model_copy(
+    update={
+        "per": "1000:tokens",
+        "by": COST.by[:2],
+        "rows": [
+            row.model_copy(
+                update={
+                    "labels": row.labels[:2],
+                    "count": None if n else 123_456_789_012,
+                    "per_unit": None if n else Decimal("12.345678"),
+                }
+            )
+            for n, row in enumerate(COST.rows)
+        ],
+    }
+)
+
 
 def usage_row(*labels: str) -> wire.UsageRow:
     return wire.UsageRow(
@@ -225,6 +242,7 @@ PRICES = wire.Prices(
 )
 VIEWS = [
     cost_view(COST, wide=False),
+    cost_view(COST_OF_UNITS, wide=False),
     usage_view(USAGE, wide=False),
     waste_view(WASTE, wide=False),
     efficiency_view(EFFICIENCY, wide=False),
@@ -235,7 +253,7 @@ VIEWS = [
 
 
 @pytest.mark.parametrize(
-    "view", VIEWS, ids=["cost", "usage", "waste", "efficiency", "finer", "statements", "prices"]
+    "view", VIEWS, ids=["cost", "units", "usage", "waste", "efficiency", "finer", "statements", "prices"]
 )
 def test_tables_fit_100_columns(view: TableView) -> None:
     lines = table(view.columns, view.rows, 100)

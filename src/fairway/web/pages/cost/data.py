@@ -168,7 +168,7 @@ def _plot(daily: Report, label: Dimension | None, numbers: Mapping[str, int] | N
 
 
 def _by_day(request: CostRequest) -> CostRequest:
-    return replace(request, by=(Label.DAY,), max_rows=wire.MAX_ROWS)
+    return replace(request, by=(Label.DAY,), max_rows=wire.MAX_ROWS, per=None)
 
 
 async def _compare(
@@ -179,6 +179,6 @@ async def _compare(
     found = comparison(daily.window, today, await costs.first_day())
     if found is None:
         return None, ""
-    request = replace(query.request(), window=found.window_before, by=(), max_rows=1)
+    request = replace(query.request(), window=found.window_before, by=(), max_rows=1, per=None)
     before = await read_report(costs, caller, query.what, request)
     return found, tables.change_text(daily, found, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -17,6 +18,7 @@ from fairway.api.auth import caller_of
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Token
 from fairway.model.charge import LABEL_PREFIX, Dimension, JobLabel, Label
+from fairway.model.cost_unit import CostDivisor, CostUnit, divisor_text, parse_divisor
 from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.services.cost_queries import CostQueries
@@ -52,6 +54,8 @@ LATE_PART: Final = "cost-over-time"
 """The part of the page that is loaded later."""
 _MONTHS: Final = 6
 _MAX_FORECASTS: Final = 20
+_LOTS: Final = (1, 1000, 1_000_000)
+"""How many units the page offers the cost of."""
 _ATTACHED: Final = 'attachment; filename="{name}"'
 
 
@@ -75,6 +79,8 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
         window = report_window(known_window(fleet, request, DEFAULT_WINDOW))
         query = replace(CostQuery.of(request.query_params), window=window)
         values = _query_values(fleet, caller, query)
+        units = await ledger.units.names() if query.what is ReportKind.COST else ()
+        values |= {"divisors": _divisors(fleet, units, query)}
         colours = await plots.colours(fleet)
         key = (visible_teams(caller, fleet), query)
         try:
@@ -240,6 +246,15 @@ def _dimensions(fleet: Fleet, query: CostQuery) -> list[Dimension]:
         return list(PLACE_LABELS)
     keys = (JobLabel(f"{LABEL_PREFIX}{key}") for key in fleet.cost.labels)
     return list(dict.fromkeys((*Label, *keys, *query.by)))
+
+
+def _divisors(fleet: Fleet, units: Sequence[str], query: CostQuery) -> list[tuple[str, str]]:
+    """Return what the cost can be divided by, each with its text: labels, units, and what the query has."""
+    offered: list[CostDivisor] = [JobLabel(f"{LABEL_PREFIX}{key}") for key in fleet.cost.labels]
+    offered += [CostUnit(name, size) for name in units for size in _LOTS]
+    if query.per and (asked := parse_divisor(query.per)) is not None:
+        offered.append(asked)
+    return list({str(one): divisor_text(one) for one in offered}.items())
 
 
 def _data_values(data: CostPageData) -> dict[str, Any]:

@@ -52,12 +52,15 @@ class CostQuery:
     labels: tuple[str, ...] = ()
     """As `experiment=e12`."""
     max_rows: int = FEW_ROWS
+    per: str | None = None
+    """What costs are divided by, as `1000:steps` or `label:experiment`."""
 
     @classmethod
     def of(cls, params: QueryParams) -> CostQuery:
         """Parse query parameters; empty ones are ignored. Raises RequestError for an invalid value."""
         given = {
-            key: _last(params, key) for key in ("what", "window", "team", "user", "pool", "project", "most")
+            key: _last(params, key)
+            for key in ("what", "window", "team", "user", "pool", "project", "most", "per")
         }
         what = _report_kind(given["what"])
         return cls(
@@ -72,13 +75,22 @@ class CostQuery:
             if what is ReportKind.WASTE
             else tuple(name for name in params.getlist("label") if name),
             max_rows=MANY_ROWS if given["most"] == str(MANY_ROWS) else FEW_ROWS,
+            per=given["per"] if what is ReportKind.COST else None,
         )
 
     def request(self) -> CostRequest:
         """Convert it for CostQueries. A waste report has few rows, and omits those beyond the limit."""
         max_rows = MANY_ROWS if self.what is ReportKind.WASTE else self.max_rows
         return CostRequest(
-            self.window, self.by, self.team, self.user, self.pool, self.project, self.labels, max_rows
+            self.window,
+            self.by,
+            self.team,
+            self.user,
+            self.pool,
+            self.project,
+            self.labels,
+            max_rows,
+            self.per,
         )
 
     def address(self, path: str = "/cost", **changed: Any) -> str:
@@ -87,6 +99,8 @@ class CostQuery:
         if query.what is ReportKind.WASTE:
             by = tuple(label for label in query.by if label in PLACE_LABELS) or (Label.POOL,)
             query = replace(query, by=by, team=None, user=None, project=None, labels=())
+        if query.what is not ReportKind.COST:
+            query = replace(query, per=None)
         what = [("what", query.what.value)] if query.what is not ReportKind.COST else []
         return f"{path}?{urlencode([*what, ('window', query.window), *query.filters])}"
 
@@ -101,6 +115,7 @@ class CostQuery:
             ("project", self.project),
             *(("label", label) for label in self.labels),
             ("most", str(self.max_rows) if self.max_rows != FEW_ROWS else None),
+            ("per", self.per),
         ]
         return tuple((key, value) for key, value in params if value)
 

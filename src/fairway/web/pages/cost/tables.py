@@ -8,7 +8,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Final, TypeVar
 
+from fairway.cost.unit_cost import cost_per
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.model.cost_unit import CostDivisor, divisor_text, parse_divisor, size_of
 from fairway.model.gpu_use import HeldKind
 from fairway.views.cost_records import Report
 from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_amount, row_names
@@ -121,7 +123,22 @@ def _cost_figures(report: wire.CostReport, change: str) -> list[Figure]:
             money(total.total / total.gpu_hours, code) if total.gpu_hours else _DASH,
             "including idle share and overhead",
         ),
+        *_unit_figures(report),
     ]
+
+
+def _unit_figures(report: wire.CostReport) -> list[Figure]:
+    """Return the cost of a unit, if it was requested."""
+    divisor = parse_divisor(report.per) if report.per is not None else None
+    if divisor is None:
+        return []
+    count = f"{report.total.count or 0:,} counted"
+    return [Figure(f"Cost per {divisor_text(divisor)}", _unit_cost(report.total, report.currency), count)]
+
+
+def _unit_cost(row: wire.CostRow, code: str = "") -> str:
+    """Format the cost of a unit with four digits, because one may cost little."""
+    return _DASH if row.per_unit is None else f"{row.per_unit:,.4f} {code}".rstrip()
 
 
 def _usage_figures(report: wire.UsageReport, change: str) -> list[Figure]:
@@ -167,6 +184,7 @@ def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
     """Build the cost table; totals come first, because a phone shows only the left columns."""
     total, code = report.total, report.currency
     idle, overhead = bool(total.idle), bool(total.overhead)
+    divisor = parse_divisor(report.per) if report.per is not None else None
 
     def cells(row: wire.CostRow) -> tuple[str, ...]:
         return (
@@ -176,6 +194,7 @@ def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
             *((_or_dash(row.idle, code),) if idle else ()),
             *((_or_dash(row.overhead, code),) if overhead else ()),
             _or_dash(row.gpu_hours),
+            *((f"{row.count:,}" if row.count else _DASH, _unit_cost(row)) if divisor else ()),
         )
 
     columns = (
@@ -185,8 +204,9 @@ def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
         *(("Idle share",) if idle else ()),
         *(("Overhead",) if overhead else ()),
         "GPU-hours",
+        *(("Count", f"{code}/{divisor_text(divisor)}") if divisor else ()),
     )
-    rows = _merged_days(report.rows) if query.by == (Label.DAY,) else report.rows
+    rows = _merged_days(report.rows, divisor) if query.by == (Label.DAY,) else report.rows
     return _shown_table(query, columns, rows, total, cells)
 
 
@@ -244,7 +264,7 @@ def _shown_table(
     return ShownTable(labels, columns, tuple(shown), cells(total), sum(row.others for row in rows))
 
 
-def _merged_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
+def _merged_days(rows: Sequence[wire.CostRow], divisor: CostDivisor | None) -> list[wire.CostRow]:
     """Merge the rows of each day: unallocated cost goes into columns, not into rows of its own."""
     days: dict[str, wire.CostRow] = {}
     for row in rows:
@@ -254,7 +274,10 @@ def _merged_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
             days[key] = row.model_copy(update={"kind": None})
             continue
         sums = {name: getattr(day, name) + getattr(row, name) for name in _SUMMED}
-        days[key] = day.model_copy(update=sums)
+        # Unallocated cost has no count.
+        count = day.count or row.count
+        unit_cost = cost_per(sums["total"], count or 0, size_of(divisor)) if divisor else None
+        days[key] = day.model_copy(update={**sums, "count": count, "per_unit": unit_cost})
     return [days[key] for key in sorted(days)]
 
 

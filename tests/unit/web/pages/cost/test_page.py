@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Fleet
+from fairway.model.job import JobId
 from fairway.model.price import Sharing
 from fairway.web.cache import last_known
 from fairway.web.cache.cost_queries import CachedCostQueries
@@ -313,3 +314,41 @@ async def test_a_live_update_is_the_part_alone(admin: httpx2.AsyncClient) -> Non
     part = await admin.get(f"/cost?{MONTH}", headers={"HX-Request": "true", "HX-Target": "cost-part"})
     assert part.status_code == 200
     assert "<html" not in part.text and 'id="plot"' in part.text
+
+
+@pytest.mark.usefixtures("october")
+async def test_the_cost_of_a_unit_is_that_of_the_api(
+    app: FastAPI, ledger: Ledger, admin: httpx2.AsyncClient
+) -> None:
+    assert 'name="per"' not in await page(admin, f"/cost?{MONTH}")  # nothing to divide by
+    for job, steps in ((1, 3000), (4, 500)):
+        await ledger.units.report(JobId(job), {"steps": steps}, OCTOBER + timedelta(days=1))
+    text = await page(admin, f"/cost?{MONTH}")
+    assert '<option value="1000:steps">1,000 steps</option>' in text
+    for by in ("by=team", "by=pool&by=user", "by=day"):
+        path = f"{MONTH}&{by}&per=1000:steps"
+        text = await page(admin, f"/cost?{path}")
+        assert '<option value="1000:steps" selected>' in text
+        told = await report(app, ledger, f"/v1/reports/cost?{path}")
+        head, *rows, total = cells(text)
+        count, unit = head.index("Count"), head.index("EUR/1,000 steps")
+        assert sum(int(row[count].replace(",", "")) for row in rows if row[count] != "–") == 3500
+        assert total[count - len(told["by"]) + 1] == "3,500"
+        if by == "by=day":
+            (day,) = [row for row in rows if row[count] != "–"]
+            of_day = sum(Decimal(r["total"]) for r in told["rows"] if r["labels"] == ["2026-10-02"])
+            assert Decimal(day[unit]) == pytest.approx(of_day * 1000 / 3500, abs=Decimal("0.001"))
+            continue
+        for row, exact in zip(rows, told["rows"], strict=True):
+            wanted = exact["per_unit"]
+            assert row[unit] == ("–" if wanted is None else f"{Decimal(wanted):,.4f}")
+    text = await page(admin, f"/cost?{MONTH}&per=label:experiment")
+    assert "Cost per experiment" in text
+    text = await page(admin, f"/cost?{MONTH}&per=tokens")
+    assert "fairway count JOB tokens=TOTAL" in text
+    assert "what=usage" in text
+    assert "per=tokens&amp;what" not in text
+    await page(admin, f"/cost?{MONTH}&by=name&per=steps", 422)
+    await page(admin, f"/cost?{MONTH}&per=<x>", 422)
+    exported = csv.DictReader(io.StringIO(await page(admin, f"/cost/export.csv?{MONTH}&per=steps")))
+    assert sum(int(row["count"] or 0) for row in exported) == 3500

@@ -39,6 +39,7 @@ def shown(first: str, last: str) -> wire.Window:
         "what=usage&window=7d&by=pool&user=a%26b&most=1000",
         "what=waste&window=2026-10-01..2026-10-15&by=pool&pool=a100",
         "window=30d&by=project&by=label%3Amodel&project=llm&label=experiment%3De1&label=a%3Db",
+        "window=30d&by=team&per=1000%3Asteps",
     ],
 )
 def test_an_address_says_the_whole_question(text: str) -> None:
