@@ -19,7 +19,10 @@ def test_every_operation_says_who_may_and_how_it_fails() -> None:
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             role = operation["x-fairway-role"]
-            assert role in ("public", "alerts", "viewer", "member", "operator", "admin"), (method, path)
+            assert role in ("public", "alerts", "viewer", "member", "lead", "operator", "admin"), (
+                method,
+                path,
+            )
             assert bool(operation["security"]) == (role != "public"), (method, path)
             assert operation["description"], (method, path)
             if role != "public":

@@ -29,7 +29,7 @@ _DECIDE = problems(
     {
         403: "you may not decide it",
         404: "there is no such request of a team that you may see",
-        409: "it is decided already, or its period is over",
+        409: "it is decided already, or its period has ended",
     },
     PROBLEMS,
 )
