@@ -168,6 +168,13 @@ class Money:
         spent_at = started.timestamp() + LEFT / A_SECOND
         return time.time() - spent_at, budget
 
+    def until_written(self) -> None:
+        """Wait until the cluster holds whom the budgets hold: then a plan finds nothing to change."""
+        plan = ("plan", "-f", str(self.file), "--detailed-exitcode")
+        self.until(
+            lambda: self.line.run(*plan, by="admin", code=None).returncode == 0, 60, "the hold is written"
+        )
+
 
 @pytest.fixture
 async def opened(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[Money]:
@@ -203,7 +210,7 @@ def _low_only(money: Money) -> None:
     assert late < HELD_WITHIN_SECONDS
     assert budget.hold == "low-only" and budget.level == "spent"
 
-    time.sleep(4)  # the cluster's own loop has its round
+    money.until_written()
     second = money.submit()
     natives = [money.mirrored(money.native())] if real else []
     money.stays_waiting(8, second, *natives)
@@ -263,6 +270,7 @@ def _raise(money: Money) -> None:
     first = money.submit()
     line.until(first, JobState.RUNNING, within=90)
     money.spend_all(first)
+    money.until_written()
     second = money.submit()
     money.stays_waiting(8, second)
     assert "fairway budget raise research AMOUNT --reason TEXT" in line.job(second).hint
@@ -321,7 +329,7 @@ def _stop(money: Money) -> None:
         line.server.wait()
         listen = line.server.url.removeprefix("http://")
         line.server = line.home.start("--listen", listen, FAIRWAY_DATABASE_URL=money.database_url)
-    time.sleep(8)
+    money.until_written()
     low, normal = money.submit(priority="low"), money.submit()
     money.stays_waiting(8, low, normal)
     assert line.job(first).state is JobState.RUNNING
