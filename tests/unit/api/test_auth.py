@@ -67,6 +67,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/jobs/hold"): Role.MEMBER,
     ("POST", "/v1/jobs/release"): Role.MEMBER,
     ("POST", "/v1/jobs/keep"): Role.MEMBER,
+    ("POST", "/v1/jobs/{id}/counts"): Role.MEMBER,
     ("GET", "/v1/reports/cost"): Role.VIEWER,
     ("GET", "/v1/reports/usage"): Role.VIEWER,
     ("GET", "/v1/reports/waste"): Role.VIEWER,
@@ -80,6 +81,10 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/exports/focus"): Role.VIEWER,
     ("GET", "/v1/prices"): Role.VIEWER,
     ("GET", "/v1/budgets"): Role.VIEWER,
+    ("GET", "/v1/budget-raises"): Role.VIEWER,
+    ("POST", "/v1/budget-raises"): Role.LEAD,
+    ("POST", "/v1/budget-raises/{number}/approve"): Role.LEAD,
+    ("POST", "/v1/budget-raises/{number}/deny"): Role.LEAD,
     ("GET", "/v1/notices"): Role.VIEWER,
     ("GET", "/v1/notices/rules"): Role.MEMBER,
     ("PUT", "/v1/notices/rules"): Role.MEMBER,
@@ -125,6 +130,10 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/jobs/hold": {"jobs": ["8f3k"]},
     "/v1/jobs/release": {"jobs": ["8f3k"]},
     "/v1/jobs/keep": {"jobs": ["8f3k"], "seconds": 3600},
+    "/v1/jobs/{id}/counts": {"steps": 1000},
+    "/v1/budget-raises": {"team": "nlp", "amount": "500", "reason": "a deadline"},
+    "/v1/budget-raises/{number}/approve": {},
+    "/v1/budget-raises/{number}/deny": {},
     "/v1/alerts": {
         "alerts": [
             {"status": "firing", "labels": {}, "startsAt": "2026-10-01T00:00:00Z", "fingerprint": "a1"}

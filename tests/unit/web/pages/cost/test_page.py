@@ -294,6 +294,9 @@ async def test_months(admin: httpx2.AsyncClient, app: FastAPI, ledger: Ledger, f
     text = await page(admin, "/cost/months/2026-10")
     assert f"{Decimal(told['total']):,.2f} EUR" in text
     assert "not closed" in text
+    used = [line for one in told["statements"] for line in one["lines"] if line["kind"] == "usage"]
+    hourly = [f"{Decimal(line['amount']) / Decimal(line['hours']):,.4f}" for line in used]
+    assert hourly and all(f'<td class="n">{rate}</td>' in text for rate in hourly)
     lines = await page(admin, "/cost/months/2026-10/statements.csv")
     document = await page(admin, "/cost/months/2026-10/statements.html?team=nlp")
     assert "Statement for nlp, October 2026" in document
