@@ -13,6 +13,7 @@ from bench.figure import Figure
 
 BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
+    "focus": "a month as a FOCUS file, against writing the same cells as CSV",
     "forecast": "month-end forecasts of the demo and of traces, against the rate of the last seven days",
     "ingest": "usage rows by the meter, against bare COPY of them into the same table",
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",

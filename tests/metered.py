@@ -31,6 +31,9 @@ class Books:
     """Device-seconds of the usage rows by hour and class."""
     hours: Counter[tuple[int, int]]
     days: Counter[tuple[Any, int]]
+    team_days: Counter[tuple[Any, ...]]
+    owners: dict[int, tuple[Any, ...]]
+    """Cluster, team, pool and slice of each class."""
     queued: int
 
     def faults(self, calendar: Calendar) -> list[str]:
@@ -42,11 +45,15 @@ class Books:
         days: Counter[tuple[Any, int]] = Counter()
         for (hour, class_), seconds in right.items():
             days[calendar.day_of(hour), class_] += seconds
+        team_days: Counter[tuple[Any, ...]] = Counter()
+        for (day, class_), total in days.items():
+            team_days[day, *self.owners[class_]] += total
         found = [f"{self.queued} are still to be metered"] if self.queued else []
         for what, ours, theirs in (
             ("usage", self.rows, right),
             ("usage_hour", self.hours, right),
             ("usage_day", self.days, days),
+            ("usage_team_day", self.team_days, team_days),
         ):
             found += [
                 f"{what} {key}: {ours.get(key, 0)}, not {theirs.get(key, 0)}"
@@ -85,8 +92,17 @@ def read(db: psycopg.Connection[Any], upto: int, *, own: bool = True) -> Books:
         days: Counter[tuple[Any, int]] = Counter()
         for day, class_, total in db.execute("SELECT day, class, device_seconds FROM usage_day"):
             days[day, class_] += total
+        team_days: Counter[tuple[Any, ...]] = Counter()
+        for day, *owner, total in db.execute(
+            "SELECT day, cluster, team, pool, slice, device_seconds FROM usage_team_day"
+        ):
+            team_days[day, *owner] += total
+        owners = {
+            class_: tuple(owner)
+            for class_, *owner in db.execute("SELECT id, cluster, team, pool, slice FROM job_class")
+        }
         (queued,) = db.execute("SELECT count(*) FROM to_meter").fetchone() or (0,)
-    return Books(truth, metered, rows, hours, days, queued)
+    return Books(truth, metered, rows, hours, days, team_days, owners, queued)
 
 
 def _sums(db: psycopg.Connection[Any], query: Any) -> Counter[tuple[int, int]]:

@@ -88,7 +88,7 @@ _WAITED = text("""
 
 _ANALYZE = text(
     "ANALYZE job, job_class, job_spec, engine_job, attempt, job_event, job_clock, metered, usage, usage_hour,"
-    " usage_day, capacity, capacity_hour, capacity_day, queue_hour"
+    " usage_day, usage_team_day, capacity, capacity_hour, capacity_day, queue_hour"
 )
 
 _ANALYZE_USES = text("ANALYZE job_use, gpu_use, use_hour, use_day, node_use")

@@ -108,6 +108,16 @@ async def test_a_step_back_and_forward_again_loses_no_row_of_older_tables(
     assert rows(filled_url, older) == back  # every value of the older columns, too
 
 
+async def test_sums_by_team_are_made_from_those_there_are(filled_url: str, ledger: Ledger) -> None:
+    sums = rows(filled_url)["usage_team_day"]
+    await ledger.downgrade("0025")
+    with psycopg.connect(filled_url, autocommit=True) as db:
+        db.execute("UPDATE usage_day SET device_seconds = device_seconds + 1")
+    await ledger.migrate()
+    again = rows(filled_url)["usage_team_day"]
+    assert len(again) == len(sums) > 0 and not set(again) & set(sums)
+
+
 async def test_a_job_that_waited_before_codes_were_kept_has_its_code_at_the_next_sighting(
     database_url: str, ledger: Ledger
 ) -> None:

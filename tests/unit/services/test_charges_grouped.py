@@ -115,7 +115,7 @@ async def test_what_all_used_is_read_once_of_a_window(ledger: Ledger, book: Cost
     quick = CachedCosts(ledger, clock=lambda: 0.0)
     (priced,) = await quick.priced(fleet, month, NOW)
     first = await quick.everyone(priced)
-    book.db.execute("UPDATE usage_day SET device_seconds = device_seconds + 1")
+    book.db.execute("UPDATE usage_team_day SET device_seconds = device_seconds + 1")
     assert await quick.everyone(priced) is first
     (later,) = await quick.priced(fleet, month, NOW + int(timedelta(hours=1).total_seconds()))
     assert await quick.everyone(later) != first

@@ -66,6 +66,13 @@ usage_hour: Final = Table(
 usage_day: Final = Table(
     "usage_day", metadata, _key("day", Date()), _key("class", Integer()), _sum("device_seconds")
 )
+# What `usage_day` sums to by team: far fewer rows, as a team has many classes. Its triggers keep it.
+usage_team_day: Final = Table(
+    "usage_team_day",
+    metadata,
+    *(_key("day", Date()), _key("cluster"), _key("team"), _key("pool"), _key("slice")),
+    _sum("device_seconds"),
+)
 
 # The same for services alone, each for itself. They are few, so their sums are: one for each hour and day.
 service_hour: Final = Table(

@@ -187,6 +187,8 @@ class UsageCondition:
     of_class: str
     of_name: str
     values: dict[str, object]
+    columns: frozenset[str]
+    """The columns of classes that it compares."""
     narrow: bool
     """Whether few classes match."""
 
@@ -208,9 +210,10 @@ class UsageCondition:
         if which.labels:
             conditions.append("labels @> CAST(:of_labels AS jsonb)")
             values["of_labels"] = json_rows(dict(which.labels))
+        columns = frozenset((*by_column, "labels") if which.labels else by_column)
         of_class = " AND ".join(conditions) or "true"
         narrow = len(conditions) > 1 or (bool(conditions) and len(by_column.get("pool", ())) <= FEW_POOLS)
         if which.names is None:
-            return cls(of_class, "true", values, narrow)
+            return cls(of_class, "true", values, columns, narrow)
         values["of_name"] = sorted(which.names)
-        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values, narrow)
+        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values, columns, narrow)

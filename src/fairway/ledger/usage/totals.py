@@ -69,11 +69,16 @@ _BY_CLASS: Final = """
 _BY_LABEL: Final = """
     labelled AS MATERIALIZED (
         SELECT slot, pool, slice, {named} sum(device_seconds) AS device_seconds
-        FROM {table} {slots} JOIN job_class ON job_class.id = class
+        FROM {table} {slots} {classes}
         WHERE {time} BETWEEN :first AND :last AND {of_class}
         GROUP BY {labels} slot, pool, slice
     )
 """
+
+_JOIN_CLASSES: Final = "JOIN job_class ON job_class.id = class"
+
+_TEAM_COLUMNS: Final = frozenset({"cluster", "team", "pool", "slice"})
+"""What the sums by team and day have. With nothing else, classes need not be read."""
 
 _TOTALS: Final = """
     WITH {steps}
@@ -264,11 +269,25 @@ class _ViewQuery:
     async def _read_totals(self, connection: AsyncConnection) -> None:
         await connection.execute(text(_PARALLEL if self._split.hours.times else _NOT_PARALLEL))
         by_service = SERVICE_NAME in self.sums.columns
+        of_teams = _TEAM_COLUMNS.issuperset((*self.sums.columns, *self.condition.columns))
         for time, type_, slots in (
             ("day", "date", self._split.days),
             ("hour", "timestamptz", self._split.hours),
         ):
             if not slots.times:
+                continue
+            joined = SLOTS.format(type=type_, time=time)
+            if time == "day" and of_teams:
+                await self._read_table(
+                    connection,
+                    slots,
+                    _BY_LABEL,
+                    of_class=self.condition.of_class,
+                    classes="",
+                    slots=joined,
+                    time=time,
+                    table="usage_team_day",
+                )
                 continue
             consecutive = slots.are_consecutive_days()
             at_once = slots.are_mostly_single() and not consecutive and not self.condition.narrow
@@ -279,9 +298,8 @@ class _ViewQuery:
                 of_class=f"{self.condition.of_class} AND NOT service"
                 if by_service
                 else self.condition.of_class,
-                service="CAST('' AS text)",
                 slot="0 AS slot" if consecutive else "slot",
-                slots="" if consecutive else SLOTS.format(type=type_, time=time),
+                slots="" if consecutive else joined,
                 time=time,
                 table=f"usage_{time}",
             )
@@ -292,8 +310,7 @@ class _ViewQuery:
                     _BY_LABEL,
                     of_class=f"{self.condition.of_class} AND service",
                     service="name",
-                    slot="slot",
-                    slots=SLOTS.format(type=type_, time=time),
+                    slots=joined,
                     time=time,
                     table=_SERVICES.format(time=time),
                 )
@@ -305,7 +322,8 @@ class _ViewQuery:
         steps: str,
         *,
         of_class: str,
-        service: str,
+        service: str = "CAST('' AS text)",
+        classes: str = _JOIN_CLASSES,
         **pieces: str,
     ) -> None:
         """Add the sums of a table; `service` is the column with the names of services."""
@@ -314,6 +332,7 @@ class _ViewQuery:
         filled = steps.format(
             narrow=NARROW.format(of_class=of_class) if self.condition.narrow else "",
             of_class=of_class,
+            classes=classes,
             named="".join(f"{c} AS {n}, " for c, n in zip(columns, names, strict=True)),
             labels="".join(f"{column}, " for column in columns),
             **pieces,

@@ -328,6 +328,8 @@ async def test_a_planted_fault_is_found(
         "UPDATE usage_hour SET hour = hour - interval '1 hour'",
         "UPDATE usage_day SET device_seconds = device_seconds + 1",
         f"UPDATE usage_day SET class = {other}",
+        "UPDATE usage_team_day SET device_seconds = device_seconds + 1",
+        "UPDATE usage_team_day SET team = 'other'",
         "UPDATE metered SET metered_to = metered_to - interval '1 second'",
         "INSERT INTO to_meter (cluster, job) VALUES ('hpc', 1)",
     ):
