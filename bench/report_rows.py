@@ -84,7 +84,7 @@ async def fill(url: str, rows: int) -> dict[str, object]:
                 db.execute(statement.format(**values))
         db.execute("ALTER TABLE usage_hour ADD PRIMARY KEY (hour, class)")
         db.execute("ALTER TABLE usage_day ADD PRIMARY KEY (day, class)")
-        for each in (table, "usage_hour", "usage_day", "job_class"):
+        for each in (table, "usage_hour", "usage_day", "usage_team_day", "job_class"):
             db.execute(f"VACUUM ANALYZE {each}")
         return _sizes(db, table)
 

@@ -42,6 +42,7 @@ def upgrade() -> None:
     """)
     op.execute("LOCK TABLE usage_day IN SHARE ROW EXCLUSIVE MODE")
     op.execute(_ADD.format(changed="SELECT day, class, device_seconds FROM usage_day"))
+    op.execute("ANALYZE usage_team_day")
     op.execute(f"""
         CREATE FUNCTION add_usage_by_team() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
