@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
@@ -104,7 +105,7 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
         first = f"{await ledger.months.first_day() or _today(fleet):%Y-%m}"
         months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS) if text >= first]
         budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
-        forecasts = [] if query.what is ReportKind.WASTE else await _forecasts(costs, caller, query.team)
+        forecasts = [] if query.what is ReportKind.WASTE else await _forecasts(costs, caller, query)
         more = {
             "months": months,
             "budgets": budgets,
@@ -234,10 +235,18 @@ async def _commitments(
         return []
 
 
-async def _forecasts(costs: CostQueries, caller: Token, team: str | None) -> list[budget_wire.Forecast]:
-    """Return the largest forecasts by team, or that of the page's team."""
-    found = (await costs.forecasts(caller, Label.TEAM)).forecasts
-    return [forecast for forecast in found if team in (None, forecast.name)][:_MAX_FORECASTS]
+async def _forecasts(
+    costs: CostQueries, caller: Token, query: CostQuery
+) -> list[tuple[budget_wire.Forecast, str | None]]:
+    """Return the largest forecasts with their links: of projects on a page about projects, else of teams."""
+    of_projects = query.forecast_label is Label.PROJECT
+    only = query.project if of_projects else query.team
+    found = (await costs.forecasts(caller, query.forecast_label)).forecasts
+    shown = [forecast for forecast in found if only in (None, forecast.name)][:_MAX_FORECASTS]
+    return [
+        (f, query.narrowed(Label.PROJECT, f.name) if of_projects else f"/teams/{quote(f.name)}")
+        for f in shown
+    ]
 
 
 def _dimensions(fleet: Fleet, query: CostQuery) -> list[Dimension]:

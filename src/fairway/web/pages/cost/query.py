@@ -78,6 +78,12 @@ class CostQuery:
             per=given["per"] if what is ReportKind.COST else None,
         )
 
+    @property
+    def forecast_label(self) -> Label:
+        """Return whose forecasts the page shows: those of projects if it is about projects, else of teams."""
+        about_projects = self.project is not None or Label.PROJECT in self.by
+        return Label.PROJECT if about_projects and self.team is None else Label.TEAM
+
     def request(self) -> CostRequest:
         """Convert it for CostQueries. A waste report has few rows, and omits those beyond the limit."""
         max_rows = MANY_ROWS if self.what is ReportKind.WASTE else self.max_rows

@@ -8,6 +8,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,8 +17,9 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from fairway.ledger import Ledger
+from fairway.ledger import Ledger, StoredForecast
 from fairway.model.access import Role
+from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobId
 from fairway.model.price import Sharing
@@ -303,6 +305,31 @@ async def test_months(admin: httpx2.AsyncClient, app: FastAPI, ledger: Ledger, f
     assert sum(Decimal(r["amount"]) for r in csv.DictReader(io.StringIO(lines))) == Decimal(told["total"])
     await ledger.months.close(date(2026, 10, 1), [], by="olga", currency="EUR", timezone="UTC")
     assert "by olga" in await page(admin, "/cost/months/2026-10")
+
+
+@pytest.mark.usefixtures("october")
+async def test_forecasts_are_of_projects_where_the_page_is_about_them(
+    admin: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    nlp = StoredForecast(Label.TEAM, "nlp", OCTOBER, Decimal(1), Decimal(9), Decimal(8), Decimal(10))
+    llm = replace(nlp, label=Label.PROJECT, payer="llm")
+    none = replace(llm, payer="")
+    lease = await ledger.leases.take("forecast", "", "me", 60)
+    assert lease is not None
+    async with ledger.writing(lease) as tx:
+        await tx.forecasts.write([nlp, llm, none])
+    team = '<a href="/teams/nlp">nlp</a>'
+    for query, found in (
+        ("by=team", {team}),
+        ("by=user&team=nlp", {team}),
+        ("by=user&team=vision", set()),
+        ("by=project", {">llm</a>", "(no project)"}),
+        ("by=user&project=llm", {">llm</a>"}),
+        ("by=project&team=nlp", {team}),
+    ):
+        text = await page(admin, f"/cost?{MONTH}&{query}")
+        shown = text.partition("<h2>This month</h2>")[2].partition("</section>")[0]
+        assert {one for one in (team, ">llm</a>", "(no project)") if one in shown} == found, query
 
 
 @pytest.mark.usefixtures("october")
