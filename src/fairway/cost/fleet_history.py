@@ -243,7 +243,7 @@ def _paths(
     newest: Fleet,
     today: date,
 ) -> dict[str, TeamPath]:
-    """Return the path of each team of a fleet, and the last known one of those that had left."""
+    """Return the path of each team of a fleet. One that had left is inside of the team where it last was."""
     parents = {_named(t.name, names): t.parent and _named(t.parent, names) for t in then.teams}
     for team in newest.teams:
         move = team.moved
@@ -255,10 +255,17 @@ def _paths(
     found = {}
     for raw in known:
         name = names.get(raw) or (raw if raw in own or raw not in before else before[raw][-1])
-        path = by_name.get(TeamName(name)) or before.get(raw)
-        if path is not None:
+        path = by_name.get(TeamName(name)) or _path_of_left(before.get(raw, ()), by_name)
+        if path:
             found[raw] = path
     return found
+
+
+def _path_of_left(last: TeamPath, by_name: Mapping[TeamName, TeamPath]) -> TeamPath:
+    """Return the path of a team that had left, whose last parents may have moved since."""
+    if not last or last[-1] in by_name:
+        return by_name[last[-1]] if last else ()
+    return (*_path_of_left(last[:-1], by_name), last[-1])
 
 
 def _path(team: TeamName, parents: Mapping[TeamName, TeamName | None]) -> TeamPath:

@@ -12,7 +12,7 @@ from fairway.model.charge import CapacitySum, Span
 from fairway.model.fleet import Pool
 from fairway.model.team import Supply
 from tests.unit.cost.histories import SHARD, SHARES, Held, History, Path
-from tests.unit.cost.reckoning import SCALE, ZERO, hour_cost, worth
+from tests.unit.cost.reckoning import SCALE, ZERO, covered, hour_cost, worth
 from tests.unit.cost.worlds import Hour, days_in_month
 
 Place = tuple[str, date]
@@ -55,7 +55,8 @@ def due(history: History, capacity: Sequence[CapacitySum], sums: Mapping[tuple[i
             found.by_place[place] += Fraction(hour_cost(case, pool, hour, there), SCALE)
             rates, per_gpu, eighth = worth(case, pool, hour, there)
             steady = not (pool.slices or pool.pricing.commitments or case.points.get(pool.name))
-            priced = (hour.day, len(found.stretches), *(() if steady else (per_gpu, eighth)))
+            shares = covered(pool, hour, there)
+            priced = (hour.day, len(found.stretches), *(() if steady else (per_gpu, eighth, shares)))
             if runs.get(pool.name, (None, 0))[0] != priced:
                 runs[pool.name] = (priced, hour.start)
             for supply in pool.supplies:
@@ -74,7 +75,8 @@ def due(history: History, capacity: Sequence[CapacitySum], sums: Mapping[tuple[i
         for cluster, monthly in held.overhead:
             whole = case.stage.day_seconds[hour.day] * days_in_month(case.stage.zone, hour.day)
             found.by_place[cluster, hour.day] += Fraction(monthly) * Fraction(hour.end - hour.start, whole)
-    # More was held than was seen: it was there after all. Netted while the rate stays the same within a day.
+    # More was held than was seen: it was there after all. Netted while the rate, and what covers the
+    # GPUs, stays the same within a day.
     for (place, _), (beyond, rate) in nets.items():
         if beyond > 0:
             found.by_place[place] += beyond * rate

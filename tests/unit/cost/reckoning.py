@@ -13,6 +13,7 @@ from typing import Final
 
 from fairway.model.charge import CapacitySum
 from fairway.model.fleet import Pool
+from fairway.model.price import Commitment
 from fairway.model.team import Supply
 from fairway.model.usage import AttemptUsage
 from tests.unit.cost.worlds import MEMORY_EIGHTHS, MICRO, Hour, World, days_in_month
@@ -142,7 +143,7 @@ def _beyond(
     for i, hour in enumerate(case.hours):
         there = [rows[s, hour.start] for s in pool.supplies] if known else []
         now = worth(case, pool, hour, there)
-        key = hour.day if steady else (hour.day, now)
+        key = hour.day if steady else (hour.day, now, covered(pool, hour, there))
         if key != before:
             close()
             run, before, day, rates = {}, key, hour.day, now[0]
@@ -161,12 +162,9 @@ def worth(
     seconds = hour.end - hour.start
     gpu_seconds = sum(row.gpu_seconds for row in there)
     per_gpu = Fraction(_market(case, pool, hour), seconds)
-    left, cost = gpu_seconds, ZERO
-    for c in pool.pricing.commitments:
-        if c.since <= hour.day < c.until:
-            taken = min(left, c.gpus * seconds)
-            left -= taken
-            cost += taken * MICRO[c.per_gpu_hour] * 1000
+    taken = _taken(pool, hour, gpu_seconds)
+    left = gpu_seconds - sum(n for _, n in taken)
+    cost = sum((n * MICRO[c.per_gpu_hour] * 1000 for c, n in taken), ZERO)
     if gpu_seconds:
         per_gpu = (cost + left * per_gpu) / gpu_seconds
     eighths = sum(row.total * _eighths(row.supply) for row in there)
@@ -175,6 +173,22 @@ def worth(
     for slice_, own in pool.pricing.slices.items():
         found[Supply(pool.name, slice_)] = Fraction(MICRO[own] * 1000)
     return found, per_gpu, eighth
+
+
+def _taken(pool: Pool, hour: Hour, gpu_seconds: int) -> list[tuple[Commitment, int]]:
+    """Which commitments cover how many GPU-seconds of an hour, in the order of the file."""
+    found = []
+    for c in pool.pricing.commitments:
+        if c.since <= hour.day < c.until and (taken := min(gpu_seconds, c.gpus * (hour.end - hour.start))):
+            gpu_seconds -= taken
+            found.append((c, taken))
+    return found
+
+
+def covered(pool: Pool, hour: Hour, there: Sequence[CapacitySum]) -> tuple[object, ...]:
+    """What share of an hour's GPUs each commitment covers: such hours are charged one by one."""
+    gpu_seconds = sum(row.gpu_seconds for row in there)
+    return tuple((c, Fraction(taken, gpu_seconds)) for c, taken in _taken(pool, hour, gpu_seconds))
 
 
 def half_even(amount: Fraction, cent: Decimal) -> Decimal:

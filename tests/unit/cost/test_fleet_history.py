@@ -230,3 +230,19 @@ def test_a_removed_team_keeps_its_last_path() -> None:
     _, after = spans((at(1), fleet(teams=(team("a"), team("x", "a")))), (at(10), fleet(teams=(team("a"),))))
     assert after.path("x") == ("a", "x")
     assert (after.path("never"), after.path("")) == (("never",), ())
+
+
+def test_a_removed_team_goes_where_its_parent_goes() -> None:
+    """Or the parent's parent would have spent less than the parent."""
+    found = spans(
+        (at(1), fleet(teams=(team("a"), team("b", "a"), team("top")))),
+        (at(10), fleet(teams=(team("a"), team("top")))),
+        (at(20), fleet(teams=(team("a", "top"), team("top")))),
+        (at(25), fleet(teams=(team("top"),))),
+    )
+    assert [(one.path("a"), one.path("b")) for one in found] == [
+        (("a",), ("a", "b")),
+        (("a",), ("a", "b")),
+        (("top", "a"), ("top", "a", "b")),
+        (("top", "a"), ("top", "a", "b")),
+    ]
