@@ -76,14 +76,17 @@ class PodRecorder:
             self._version = str(version)
 
     def of(self, engine_id: EngineId) -> list[Pod]:
-        """The pods that have started of a Job or, where several nodes are a JobSet, of its Jobs."""
+        """The pods that have started of a job, in the order in which they were created."""
+        return [pod for pod in self.created_of(engine_id) if pod["status"].get("startTime")]
+
+    def created_of(self, engine_id: EngineId) -> list[Pod]:
+        """All pods of a Job or, where several nodes are a JobSet, of its Jobs."""
         name = engine_id.split("/")[1]
         owners = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name")
         mine = [
             pod
             for pod in self.pods.values()
             if name in {pod["metadata"].get("labels", {}).get(label) for label in owners}
-            and pod["status"].get("startTime")
         ]
         return sorted(mine, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 

@@ -130,10 +130,14 @@ def by_pods(stories: list[Story], pods: dict[str, PodRecorder]) -> tuple[Used, U
     for story in stories:
         spec, supply = story.order.spec, story.order.supply
         key = (story.order.team, supply.slice or "gpu")
-        mine = [pod_times(pod) for pod in pods[story.order.team].of(story.id)]
-        assert len(mine) % spec.nodes == 0, story
-        for first in range(0, len(mine), spec.nodes):
-            run = mine[first : first + spec.nodes]
+        created = pods[story.order.team].created_of(story.id)
+        assert len(created) % spec.nodes == 0, story
+        for first in range(0, len(created), spec.nodes):
+            # One that was preempted at once has pods that never started.
+            started = [pod for pod in created[first : first + spec.nodes] if pod["status"].get("startTime")]
+            if not started:
+                continue
+            run = [pod_times(pod) for pod in started]
             ends = [end for _, end in run if end is not None]
             assert len(ends) == len(run), story
             start = min(begin for begin, _ in run)
