@@ -10,6 +10,8 @@ from typing import Any, Final
 from fairway.model.price import MINOR_DIGITS
 from fairway.model.text import span
 
+_HALF_HUNDREDTH: Final = Decimal("0.005")
+
 
 def duration(value: timedelta | float | None) -> str:
     """Format a duration as the command line does: `20 min`."""
@@ -53,6 +55,16 @@ def percent(part: float | Decimal, whole: float | Decimal) -> str:
     return f"{float(part) / float(whole) * 100:.0f} %" if whole else "–"
 
 
+def rate(paid: Decimal, hours: Decimal, currency: str = "") -> str:
+    """Format what an hour cost, in up to four places: as many as a rounded amount and rounded hours determine."""
+    if not hours:
+        return "–"
+    found = paid / hours
+    unit = Decimal(1).scaleb(-MINOR_DIGITS.get(currency, 2))
+    doubt = 2 * (unit + abs(found) * _HALF_HUNDREDTH) / abs(hours)
+    return f"{found:,.{min(4, max(MINOR_DIGITS.get(currency, 2), -doubt.adjusted() - 1))}f}"
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    function.__name__: function for function in (duration, ago, moment, clock, money, amount, number, percent)
+    function.__name__: function for function in (duration, ago, moment, clock, money, amount, number, percent, rate)
 }

@@ -63,3 +63,19 @@ def test_numbers() -> None:
     assert web_format.number(None) == "–"
     assert web_format.percent(21, 50) == "42 %"
     assert web_format.percent(1, 0) == "–"
+
+
+@pytest.mark.parametrize(
+    ("paid", "hours", "currency", "said"),
+    [
+        ("18588.90", "5065.10", "USD", "3.6700"),
+        ("974.15", "286.52", "USD", "3.400"),  # 3.39994 of rounded figures, at a price of 3.40
+        ("1.09", "1.00", "USD", "1.09"),
+        ("400", "100.00", "JPY", "4.0"),
+        ("0.00", "0.00", "USD", "–"),
+    ],
+)
+def test_a_rate_has_the_places_that_its_figures_determine(
+    paid: str, hours: str, currency: str, said: str
+) -> None:
+    assert web_format.rate(Decimal(paid), Decimal(hours), currency) == said
