@@ -109,7 +109,12 @@ async def start_apply(
     repricing.require(force=request.force, reprice_past=request.reprice_past)
     fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}
     number = await ledger.applies.queue(
-        request.fleet, fleet_digest(request.fleet), fingerprints, force=request.force, by=caller.name
+        request.fleet,
+        fleet_digest(request.fleet),
+        fingerprints,
+        force=request.force,
+        by=caller.name,
+        reprice_past=request.reprice_past,
     )
     return await apply_progress(ledger, number)
 

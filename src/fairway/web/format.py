@@ -66,5 +66,6 @@ def rate(paid: Decimal, hours: Decimal, currency: str = "") -> str:
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    function.__name__: function for function in (duration, ago, moment, clock, money, amount, number, percent, rate)
+    function.__name__: function
+    for function in (duration, ago, moment, clock, money, amount, number, percent, rate)
 }

@@ -351,7 +351,14 @@ class Apply(Wire):
     rollback_to: int | None = Field(
         default=None, description="the older revision whose text is applied again; null: the text is new"
     )
+    reprice_past: bool = Field(default=False, description="whether it was allowed to change closed months")
     clusters: list[ApplyCluster]
+
+    @property
+    def options(self) -> str:
+        """The options that overruled objections, `--force --reprice-past`; empty: none."""
+        given = (("--force", self.force), ("--reprice-past", self.reprice_past))
+        return " ".join(option for option, used in given if used)
 
 
 class ApplyClusterDetail(ApplyCluster):

@@ -62,3 +62,5 @@ async def test_a_closed_month_changes_on_request(ledger: Ledger, memory: Memory)
         assert newest is not None and newest.text == FLEET
         answer = await http.post("/v1/applies", json=asked | {"reprice_past": True}, headers=operator)
         assert answer.status_code == 202, answer.text
+        kept = (await http.get(f"/v1/applies/{answer.json()['id']}", headers=operator)).json()
+        assert kept["force"] and kept["reprice_past"]  # who changed a closed month can be found

@@ -45,7 +45,7 @@ def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool
                     str(a.id),
                     moment(a.created_at, ""),
                     a.created_by,
-                    apply_kind(a) + (" --force" if a.force else ""),
+                    f"{apply_kind(a)} {a.options}".rstrip(),
                     c.cluster,
                     c.state.value,
                     f"{c.done}/{c.total}",
@@ -67,14 +67,14 @@ def apply_lines(
 ) -> list[ScreenLine]:
     """Format one apply: user, time, changes in the user's terms, and the outcome on each cluster."""
     kind = _KINDS[detail.kind]
-    force = ", with --force" if detail.force else ""
+    options = f", with {detail.options}" if detail.options else ""
     revision = f", fleet revision {detail.revision}" if detail.revision is not None else ""
     if detail.rollback_to is not None:
         revision += f" (rollback to {detail.rollback_to})"
     ago = since(detail.created_at, now)
     when = moment(detail.created_at, "")
     lines = [
-        ScreenLine(f"{kind} {detail.id} by {clean(detail.created_by)}, {when} ({ago} ago){revision}{force}")
+        ScreenLine(f"{kind} {detail.id} by {clean(detail.created_by)}, {when} ({ago} ago){revision}{options}")
     ]
     diff = diff_lines(detail.diff, wide=wide)
     if diff:

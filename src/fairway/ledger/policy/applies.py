@@ -61,6 +61,7 @@ _APPLY = select(
     apply.c.revision,
     fleet_revision.c.digest,
     apply.c.force,
+    apply.c.reprice_past,
     apply.c.objects,
     _SAME_TEXT.c.earlier.label("rollback_to"),
 ).select_from(
@@ -200,7 +201,14 @@ class ApplyStore(LedgerStore):
     """Reads and queues applies."""
 
     async def queue(
-        self, text: str, digest: str, fingerprints: Mapping[ClusterName, str], *, force: bool, by: str
+        self,
+        text: str,
+        digest: str,
+        fingerprints: Mapping[ClusterName, str],
+        *,
+        force: bool,
+        by: str,
+        reprice_past: bool = False,
     ) -> int:
         """Store a newest fleet revision and queue its apply to the given clusters. Returns the apply's id.
 
@@ -212,6 +220,7 @@ class ApplyStore(LedgerStore):
                 "kind": ApplyKind.APPLY.value,
                 "created_by": by,
                 "force": force,
+                "reprice_past": reprice_past,
                 "revision": revision.id,
             }
             return await _queue(connection, values, fingerprints)
@@ -452,6 +461,7 @@ def _apply(row: AnyRow, clusters: Sequence[ApplyCluster]) -> Apply:
         objects=_keys(row.objects),
         clusters=tuple(clusters),
         rollback_to=row.rollback_to,
+        reprice_past=row.reprice_past,
     )
 
 

@@ -62,6 +62,8 @@ class Apply:
     """Sorted by name."""
     rollback_to: int | None = None
     """The older revision whose text is applied again; None: the text is new."""
+    reprice_past: bool = False
+    """Whether it was allowed to change closed months."""
 
     @property
     def state(self) -> ApplyState:

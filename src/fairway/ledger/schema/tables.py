@@ -253,6 +253,7 @@ apply: Final = Table(
     Column("revision", BigInteger),
     Column("force", Boolean, nullable=False),
     Column("objects", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("reprice_past", Boolean, nullable=False, server_default=text("false")),
     one_of("kind", ApplyKind),
     CheckConstraint("(kind = 'apply') = (revision IS NOT NULL)", name="revision"),
 )

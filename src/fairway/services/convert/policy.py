@@ -231,6 +231,7 @@ def _apply(a: Apply) -> dict[str, Any]:
         "revision": a.revision,
         "digest": a.digest,
         "force": a.force,
+        "reprice_past": a.reprice_past,
         "objects": [ref(key) for key in a.objects],
         "rollback_to": a.rollback_to,
     }

@@ -123,6 +123,9 @@ def test_one_of_the_past() -> None:
         "",
         "  fairway history 12 -o wide  lists every object, before and after",
     ]
+    overruled = DONE.model_copy(update={"force": True, "reprice_past": True})
+    first = apply_lines(overruled, NOW, 100, wide=False)[0].text
+    assert first.endswith(", with --force --reprice-past")
     wide = [line.text for line in apply_lines(DONE, NOW, None, wide=True)]
     assert wide[-4:] == [
         "    ~ qos a",
