@@ -56,7 +56,7 @@ def percent(part: float | Decimal, whole: float | Decimal) -> str:
 
 
 def rate(paid: Decimal, hours: Decimal, currency: str = "") -> str:
-    """Format what an hour cost, in up to four places: as many as a rounded amount and rounded hours determine."""
+    """Format what an hour cost, in up to four places: as many as the rounded figures determine."""
     if not hours:
         return "–"
     found = paid / hours
