@@ -22,8 +22,10 @@ from fairway.model.charge import LABEL_PREFIX, Dimension, JobLabel, Label
 from fairway.model.cost_unit import CostDivisor, CostUnit, divisor_text, parse_divisor
 from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.fleet import Fleet
+from fairway.model.notice_rules import NoticeKind
 from fairway.services.cost_queries import CostQueries
 from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.notices import NoticeQueries
 from fairway.services.reports import PLACE_LABELS
 from fairway.services.rights import sees_all, visible_teams
 from fairway.views.cost_records import Report, csv_text, report_records, statement_records
@@ -46,6 +48,7 @@ from fairway.web.render import is_part
 from fairway.web.sessions import REPORT_PAGE
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
+from fairway.wire import notices as notice_wire
 
 MAX_SECONDS: Final = 8.0
 """Time limit of a page; it then reports that the query is too slow. Exports have no such limit."""
@@ -55,6 +58,7 @@ LATE_PART: Final = "cost-over-time"
 """The part of the page that is loaded later."""
 _MONTHS: Final = 6
 _MAX_FORECASTS: Final = 20
+_MAX_UNUSUAL: Final = 5
 _LOTS: Final = (1, 1000, 1_000_000)
 """How many units the page offers the cost of."""
 _ATTACHED: Final = 'attachment; filename="{name}"'
@@ -72,6 +76,7 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
     """Add the Cost page."""
     app, pages, ledger = site.app, site.pages, site.ledger
     known = LastKnown[CostPageData]()
+    notices = NoticeQueries(ledger, site.fleets)
 
     @app.get("/cost", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_cost(request: Request) -> Response:
@@ -107,6 +112,7 @@ def add_cost_page(site: PageContext, costs: CostQueries, plots: Plots) -> None:
         budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
         forecasts = [] if query.what is ReportKind.WASTE else await _forecasts(costs, caller, query)
         more = {
+            "unusual": await _unusual_days(notices, caller, query),
             "months": months,
             "budgets": budgets,
             "forecasts": forecasts,
@@ -216,6 +222,7 @@ def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, An
         "budgets": [],
         "forecasts": [],
         "commitments": [],
+        "unusual": [],
         "currency": fleet.currency,
     }
 
@@ -247,6 +254,14 @@ async def _forecasts(
         (f, query.narrowed(Label.PROJECT, f.name) if of_projects else f"/teams/{quote(f.name)}")
         for f in shown
     ]
+
+
+async def _unusual_days(notices: NoticeQueries, caller: Token, query: CostQuery) -> list[notice_wire.Notice]:
+    """Return the newest days on which a team that the page is about spent much more than usual."""
+    if query.what is ReportKind.WASTE or query.user:
+        return []
+    found = (await notices.notices(caller, NoticeKind.ANOMALY, _MAX_UNUSUAL)).notices
+    return [notice for notice in found if query.team in (None, "", notice.team)]
 
 
 def _dimensions(fleet: Fleet, query: CostQuery) -> list[Dimension]:

@@ -22,9 +22,13 @@ from fairway.model.access import Role
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobId
+from fairway.model.names import TeamName
+from fairway.model.notice import Notice
+from fairway.model.notice_rules import NoticeKind
 from fairway.model.price import Sharing
 from fairway.web.cache import last_known
 from fairway.web.cache.cost_queries import CachedCostQueries
+from fairway.web.format import rate
 from fairway.web.pages.cost import page as cost_page
 from tests.unit.ledger.usage_samples import Row
 from tests.unit.services.cost_history import CLASSES, OCTOBER, CostBook, fill, in_cents, with_rules
@@ -297,8 +301,8 @@ async def test_months(admin: httpx2.AsyncClient, app: FastAPI, ledger: Ledger, f
     assert f"{Decimal(told['total']):,.2f} EUR" in text
     assert "not closed" in text
     used = [line for one in told["statements"] for line in one["lines"] if line["kind"] == "usage"]
-    hourly = [f"{Decimal(line['amount']) / Decimal(line['hours']):,.4f}" for line in used]
-    assert hourly and all(f'<td class="n">{rate}</td>' in text for rate in hourly)
+    hourly = {rate(Decimal(line["amount"]), Decimal(line["hours"])) for line in used}
+    assert hourly and hourly <= set(re.findall(r'<td class="n less">([\d.]+)</td>', text))
     lines = await page(admin, "/cost/months/2026-10/statements.csv")
     document = await page(admin, "/cost/months/2026-10/statements.html?team=nlp")
     assert "Statement for nlp, October 2026" in document
@@ -330,6 +334,25 @@ async def test_forecasts_are_of_projects_where_the_page_is_about_them(
         text = await page(admin, f"/cost?{MONTH}&{query}")
         shown = text.partition("<h2>This month</h2>")[2].partition("</section>")[0]
         assert {one for one in (team, ">llm</a>", "(no project)") if one in shown} == found, query
+
+
+@pytest.mark.usefixtures("october")
+async def test_unusual_days_are_of_the_teams_that_the_page_is_about(
+    admin: httpx2.AsyncClient, sign_in: SignIn, ledger: Ledger
+) -> None:
+    said = "nlp spent 900 on 2026-10-12, usually 300"
+    await ledger.notices.add(
+        [Notice(NoticeKind.ANOMALY, "anomaly/nlp/2026-10-12", said, said, TeamName("nlp"), operators=True)]
+    )
+    dan = await sign_in(Role.MEMBER, user="dan")
+    for client, query, shown in (
+        (admin, "by=team", True),
+        (admin, "by=team&team=nlp", True),
+        (admin, "by=team&team=product", False),
+        (admin, "what=waste&by=pool", False),
+        (dan, "by=team", False),
+    ):
+        assert (said in await page(client, f"/cost?{MONTH}&{query}")) is shown, query
 
 
 @pytest.mark.usefixtures("october")
