@@ -18,7 +18,7 @@ from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, SlurmConnection, SlurmPlace, VirtualConnection
 from fairway.model.gpu import GpuType
-from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.model.names import ClusterName, PoolName, SliceName, UserName
 from fairway.services.fleets import Fleets
 from fairway.services.plans import Planner
 from fairway.services.policy import PolicyServices
@@ -101,4 +101,11 @@ async def bearer(ledger: Ledger, role: Role, name: str | None = None) -> dict[st
     """Headers with a fresh token of this role."""
     secret = new_secret()
     await ledger.tokens.create(name or f"a-{role}", role, hash_secret(secret), "test")
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def bearer_of(ledger: Ledger, role: Role, user: str) -> dict[str, str]:
+    """Headers with a fresh token of this role that acts for this user."""
+    secret = new_secret()
+    await ledger.tokens.create(f"{user}-{role}", role, hash_secret(secret), "test", user=UserName(user))
     return {"Authorization": f"Bearer {secret}"}

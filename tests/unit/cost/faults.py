@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import date, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
@@ -149,10 +149,15 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
 }
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str) -> AbstractContextManager[None]:
     """Fairway with that fault, until it is taken out again."""
-    undo = [patch.object(place, attribute, fault) for place, attribute, fault in FAULTS[name]]
+    return patched(FAULTS[name])
+
+
+@contextmanager
+def patched(changes: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Fairway with these attributes of its parts replaced."""
+    undo = [patch.object(place, attribute, fault) for place, attribute, fault in changes]
     _forget()
     for patching in undo:
         patching.start()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
-from unittest.mock import patch
 
 from fairway.cost import charges, corrections, fleet_history, rates, report
 from fairway.cost.calendar import Calendar
@@ -21,6 +20,7 @@ from fairway.model.price import Commitment
 from fairway.services import charges as services
 from fairway.services.charges import Costs, PricedWindow
 from tests.unit.cost import memory_ledger
+from tests.unit.cost.faults import patched
 
 _true_spans = fleet_history.fleet_spans
 
@@ -192,14 +192,6 @@ HISTORY_FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]
 }
 
 
-@contextmanager
-def planted_in_history(name: str) -> Iterator[None]:
+def planted_in_history(name: str) -> AbstractContextManager[None]:
     """Fairway with that fault, until it is taken out again."""
-    undo = [patch.object(place, attribute, fault) for place, attribute, fault in HISTORY_FAULTS[name]]
-    for patching in undo:
-        patching.start()
-    try:
-        yield
-    finally:
-        for patching in reversed(undo):
-            patching.stop()
+    return patched(HISTORY_FAULTS[name])
