@@ -239,7 +239,12 @@ def _reconfigure(
         _start_slurmdbd(instance)
     instance.end("slurmctld", patience=30)
     _start_slurmctld(instance)
-    instance.run("scontrol", "reconfigure")  # every slurmd reads it too
+    # Every slurmd reads it too. A busy controller may answer too late; to be asked again does no harm.
+    wait_until(
+        lambda: instance.run("scontrol", "reconfigure", check=False).returncode == 0,
+        60,
+        "scontrol reconfigure fails",
+    )
     wait_until(lambda: not _silent(instance), 60, "some nodes do not respond", why=lambda: _silent(instance))
 
 

@@ -83,7 +83,8 @@ def test_a_drained_node_may_say_why() -> None:
     (block,) = [block for block in blocks(page) if block.says("runs") == "kubernetes-lab"]
     with temporary_home() as home:
         desk = Desk(home, KUBECONFIG=str(instance.facts()["kubeconfig"]))
-        _, came = desk.run("kubectl get nodes -o name")
+        # Nodes of tests that run beside this one come and go; the lab's are there before them and stay.
+        _, came = desk.run("kubectl get nodes -o name --sort-by=.metadata.creationTimestamp")
         node = came.split()[0].removeprefix("node/")
         for one in block.commands:
             code, came = desk.run(one.command.replace("NODE", node))
