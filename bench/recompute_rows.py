@@ -31,9 +31,11 @@ _APPLIED: Final = """
     JOIN apply_cluster ON apply = apply.id WHERE kind = 'apply' AND state = 'done' GROUP BY apply.id
 """
 _FILES: Final = f"""
-    WITH applied AS ({_APPLIED}), stored AS (SELECT extract(epoch FROM created_at)::bigint AS at, id, text
-        FROM fleet_revision)
-    SELECT at, text FROM stored WHERE at < (SELECT coalesce(min(at), 10 ^ 12) FROM applied)
+    WITH done AS ({_APPLIED}), hour AS (SELECT min(at) / 3600 * 3600 AS first FROM done),
+        applied AS (SELECT CASE at WHEN (SELECT min(at) FROM done) THEN first ELSE at END AS at, revision
+            FROM done, hour),
+        stored AS (SELECT extract(epoch FROM created_at)::bigint AS at, id, text FROM fleet_revision)
+    SELECT at, text FROM stored, hour WHERE first IS NULL OR at < first
     UNION ALL SELECT applied.at, text FROM applied JOIN stored ON stored.id = revision ORDER BY at
 """
 _POINTS: Final = """

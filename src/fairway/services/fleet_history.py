@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from fairway.cost.calendar import calendar_of
@@ -30,10 +31,17 @@ class FleetHistory:
     async def timeline(self, fleet: Fleet) -> list[tuple[int, Fleet]]:
         """Return when each fleet that charges something else came into force, in order.
 
-        A revision that this release can no longer read counts as the next one that it can, at last `fleet`.
+        The first apply counts from the start of its hour, in place of what was stored in that hour. A
+        revision that this release can no longer read counts as the next one that it can, at last `fleet`.
         """
         times = await self._ledger.applies.successful()
-        times = [*await self._ledger.revisions.stored(times[0][0] if times else None), *times]
+        if times:
+            (first, applied), *later_applies = times
+            hour = calendar_of(fleet).hour_start(int(first.timestamp()))
+            first = datetime.fromtimestamp(hour, UTC)
+            times = [*await self._ledger.revisions.stored(first), (first, applied), *later_applies]
+        else:
+            times = await self._ledger.revisions.stored(None)
         later, found = fleet, list[tuple[int, Fleet]]()
         for at, revision in reversed(times):
             later = await self._read(revision, later) or later

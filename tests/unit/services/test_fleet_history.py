@@ -109,6 +109,20 @@ async def test_without_an_apply_the_stored_revisions_count(ledger: Ledger, book:
     assert [w.span.start for w in windows] == [calendar_of(FLEET).hour_start(created)]
 
 
+async def test_the_first_apply_counts_from_the_start_of_its_hour_whatever_was_stored_before(
+    ledger: Ledger, book: CostBook
+) -> None:
+    """A server that was started with a file of clusters alone meters at once what is applied then."""
+    history = await applied(ledger, (at(1, 8), replace(FLEET, pools=())), (at(10, 9, 30), FLEET))
+    book.db.execute("UPDATE fleet_revision SET created_at = %s WHERE text = 'revision 0'", [at(10, 9, 10)])
+    book.db.execute("DELETE FROM apply_cluster WHERE apply IN (SELECT min(id) FROM apply)")
+    (start, fleet), *more = await history.timeline(FLEET)
+    assert (start, fleet, more) == (int(at(10, 9).timestamp()), FLEET, [])
+    book.db.execute("UPDATE fleet_revision SET created_at = %s WHERE text = 'revision 0'", [at(10, 7, 10)])
+    times = [start for start, _ in await history.timeline(FLEET)]
+    assert times == [int(at(10, 7, 10).timestamp()), int(at(10, 9).timestamp())]
+
+
 @pytest.mark.parametrize("rule", list(Sharing))
 async def test_a_change_within_a_day_conserves_and_leaves_the_past(
     ledger: Ledger, book: CostBook, rule: Sharing

@@ -17,9 +17,12 @@
 
   // Columns: theme.js hid those that are not wanted before anything was drawn.
   const hidden = () => (root.dataset.hide || "").split(" ").filter(Boolean);
+  let choosing = false; // the menu stays open when the list is drawn again
+  document.addEventListener("toggle", (event) => { if (event.target.matches("[data-columns]")) choosing = event.target.open; }, true);
   const showColumns = () => {
     for (const menu of document.querySelectorAll("[data-columns]")) {
       menu.hidden = false;
+      menu.open = choosing;
       for (const box of menu.querySelectorAll("input")) box.checked = !hidden().includes(box.value);
     }
   };
