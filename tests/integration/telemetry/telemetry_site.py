@@ -168,10 +168,6 @@ class Following:
             await asyncio.sleep(0.1)
 
 
-JITTER = 0.05
-"""Seconds by which a scrape may be early or late: Prometheus sets its time, and sums go by it."""
-
-
 def faults(
     reading: Reading, names: Mapping[str, str | tuple[str, ...]], *, scrapes: float = 1.0
 ) -> list[str]:
@@ -186,14 +182,15 @@ def faults(
         every = (called,) if isinstance(called, str) else called
         holds = [hold for name in every for hold in reading.exporter.truth(name).holds]
         parts = [hold.share / hold.held if hold.held else 1.0 for hold in holds]
+        slack = scrapes * INTERVAL * len({(hold.node, hold.gpu) for hold in holds}) + 0.01
         if ours.measured > ours.held + 1e-6:
             wrong.append(f"{engine_id}: measured {ours.measured} of {ours.held} held")
         samples = sum(hold.samples * part for hold, part in zip(holds, parts, strict=True))
-        slack = scrapes * INTERVAL * len({(hold.node, hold.gpu) for hold in holds}) + JITTER * samples + 0.01
         engine = sum(hold.figures["engine"].sum * part for hold, part in zip(holds, parts, strict=True))
+        # An exporter may name a job that is over until it is told: what is beyond its time is not the job's.
         for what, value, wanted in (
-            ("measured", ours.measured, samples * INTERVAL),
-            ("busy", ours.busy, engine * INTERVAL),
+            ("measured", ours.measured, min(samples * INTERVAL, ours.held)),
+            ("busy", ours.busy, min(engine * INTERVAL, ours.held)),
         ):
             if abs(value - wanted) > slack:
                 wrong.append(

@@ -31,7 +31,7 @@ from fairway.model.errors import FairwayError
 from lab import Instance, obtain
 from lab.gpus import Exporter
 from tests.integration.telemetry.telemetry_process import serve, step_of
-from tests.integration.telemetry.telemetry_site import JITTER, scraped
+from tests.integration.telemetry.telemetry_site import scraped
 from tests.metered import CLUSTER, Hand
 from tests.waiting import Deadline
 
@@ -172,7 +172,7 @@ class Cluster:
             engine = sum(h.figures["engine"].sum * h.share / h.held for h in holds if h.held)
             assert job.end is not None
             held = (job.end - job.start) * len(job.gpus)
-            slack = INTERVAL * len(job.gpus) * (1 + restarts) + JITTER * samples
+            slack = INTERVAL * len(job.gpus) * (1 + restarts) + 0.05 * samples
             if measured > held + 1e-6:
                 wrong.append(f"{job.name}: measured {measured}, held {held}")
             if abs(measured - samples * INTERVAL) > slack:
