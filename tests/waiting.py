@@ -40,15 +40,20 @@ def _stalled_seconds() -> float:
 
 
 def until(
-    true: Callable[[], Something], within: float = 20.0, what: str = "it", *, pause: float = 0.1
+    true: Callable[[], Something],
+    within: float = 20.0,
+    what: str = "it",
+    *,
+    pause: float = 0.1,
+    why: Callable[[], object] = str,
 ) -> Something:
-    """Ask until `true` gives something, and give that."""
+    """Ask until `true` gives something, and give that; `why` says what is there instead when time is over."""
     deadline = Deadline(within)
     while True:
         found = true()
         if found:
             return found
-        assert not deadline.passed, f"{what}: not within {within:g} s"
+        assert not deadline.passed, f"{what}: not within {within:g} s {why()}".rstrip()
         time.sleep(pause)
 
 

@@ -200,20 +200,18 @@ def test_a_plan_that_would_reject_some_names_them_and_needs_force(many: Many) ->
 
 def test_each_is_charged_to_its_team(many: Many) -> None:
     wanted = {(workload.namespace, workload.name) for workload in workloads()}
-    differing = wanted
 
-    def charged() -> bool:
-        nonlocal differing
+    def charged() -> set[tuple[str, ...]]:
         rows = json.loads(many.fairway("report", "usage", "--by", "team,name", "-o", "json"))["rows"]
-        used = {tuple(row["labels"]) for row in rows if row["device_seconds"]}
-        differing = used - {("research", AFTER)} ^ wanted
-        return not differing
+        return {tuple(row["labels"]) for row in rows if row["device_seconds"]} - {("research", AFTER)}
 
-    try:
-        until(charged, 60, "charges of every workload, and of nothing else", pause=0.5)
-    except AssertionError as error:
-        error.add_note(f"charged, or not, by mistake: {sorted(differing)}")
-        raise
+    until(
+        lambda: charged() == wanted,
+        60,
+        "charges of every workload, and of nothing else",
+        pause=0.5,
+        why=lambda: sorted(charged() ^ wanted),
+    )
     jobs = json.loads(many.fairway("get", "jobs", "--all", "-o", "json"))
     kinds = {(job["team"], job["name"]): job["kind"] or "Job" for job in jobs if job["name"] != AFTER}
     assert kinds == {(workload.namespace, workload.name): workload.kind for workload in workloads()}

@@ -66,11 +66,7 @@ class Demo:
             assert self.process.poll() is None, self.log
             return "fairway demo is ready" in self.log
 
-        try:
-            until(ready, patience, "the demo")
-        except AssertionError as error:
-            error.add_note(self.log or "it has said nothing")
-            raise
+        until(ready, patience, "the demo", why=lambda: self.log)
         return time.monotonic() - self.began
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
@@ -263,7 +259,7 @@ def test_ready_soon_and_ended_by_itself(home: Home) -> None:
         made.nothing_left()
     if os.getloadavg()[0] < (os.cpu_count() or 1):
         # Beside other tests a machine is busy; from the wheel it does nothing else.
-        assert took < (READY_SECONDS if "FAIRWAY_BIN" in os.environ else PATIENCE_SECONDS)
+        assert took < (READY_SECONDS if "FAIRWAY_BIN" in os.environ else 3 * READY_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -97,15 +97,11 @@ async def http(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def bearer(ledger: Ledger, role: Role, name: str | None = None) -> dict[str, str]:
-    """Headers with a fresh token of this role."""
-    secret = new_secret()
-    await ledger.tokens.create(name or f"a-{role}", role, hash_secret(secret), "test")
-    return {"Authorization": f"Bearer {secret}"}
-
-
-async def bearer_of(ledger: Ledger, role: Role, user: str) -> dict[str, str]:
-    """Headers with a fresh token of this role that acts for this user."""
-    secret = new_secret()
-    await ledger.tokens.create(f"{user}-{role}", role, hash_secret(secret), "test", user=UserName(user))
+async def bearer(
+    ledger: Ledger, role: Role, name: str | None = None, *, user: str | None = None
+) -> dict[str, str]:
+    """Headers with a fresh token of this role, which acts for `user`."""
+    secret, called = new_secret(), name or f"{user or 'a'}-{role}"
+    of_user = UserName(user) if user else None
+    await ledger.tokens.create(called, role, hash_secret(secret), "test", user=of_user)
     return {"Authorization": f"Bearer {secret}"}

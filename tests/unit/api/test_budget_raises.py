@@ -20,7 +20,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName, UserName
 from fairway.model.team import Team
 from fairway.services.fleets import Fleets
-from tests.unit.api.conftest import bearer_of
+from tests.unit.api.conftest import bearer
 
 STOP: Final = Budget(Decimal(1000), at_limit=AtLimit.STOP)
 FLEET: Final = Fleet(
@@ -66,7 +66,7 @@ async def door(ledger: Ledger) -> AsyncIterator[Door]:
     await ledger.revisions.add("acme", "digest", "test")
     fleets = Fleets(ledger, lambda _: FLEET)
     app = create_app(ledger, CollectorRegistry(), fleets, NO_POLICY_SERVICES, NO_JOB_SERVICES)
-    headers = {user: await bearer_of(ledger, role, user) for user, role in PEOPLE.items()}
+    headers = {user: await bearer(ledger, role, user=user) for user, role in PEOPLE.items()}
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         yield Door(client, headers)

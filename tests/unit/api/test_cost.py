@@ -22,7 +22,7 @@ from fairway.model.access import Role
 from fairway.model.names import PoolName
 from fairway.model.price import Sharing
 from fairway.services.fleets import Fleets
-from tests.unit.api.conftest import bearer_of
+from tests.unit.api.conftest import bearer
 from tests.unit.ledger.usage_samples import Class, Row
 from tests.unit.services.cost_history import OCTOBER, CostBook, calendar, fill, in_cents, near, with_rules
 
@@ -58,21 +58,21 @@ def teams(report: Any) -> set[str]:
 async def test_who_sees_whose_money(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     path = "/v1/reports/cost?window=2026-10"
     for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN):
-        seen = await ask(http, path, await bearer_of(ledger, role, f"some-{role}"))
+        seen = await ask(http, path, await bearer(ledger, role, user=f"some-{role}"))
         assert teams(seen) == {"nlp", "vision", "product", "research", ""}
         assert seen["of_teams"] is None
     for role in (Role.MEMBER, Role.LEAD):
-        mine = await ask(http, path, await bearer_of(ledger, role, "alice"))
+        mine = await ask(http, path, await bearer(ledger, role, user="alice"))
         assert (teams(mine), mine["of_teams"]) == ({"nlp"}, ["nlp"])
         assert not [row for row in mine["rows"] if row["kind"]]
-        above = await ask(http, path, await bearer_of(ledger, role, "lead"))
+        above = await ask(http, path, await bearer(ledger, role, user="lead"))
         assert teams(above) == {"nlp", "vision", "research"}
-        nobody = await ask(http, path, await bearer_of(ledger, role, "stranger"))
+        nobody = await ask(http, path, await bearer(ledger, role, user="stranger"))
         assert (nobody["rows"], nobody["of_teams"], Decimal(nobody["total"]["total"])) == ([], [], Decimal(0))
 
 
 async def test_what_a_member_may_not_ask(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    alice = await bearer_of(ledger, Role.LEAD, "alice")
+    alice = await bearer(ledger, Role.LEAD, user="alice")
     for path in ("/v1/reports/cost", "/v1/reports/usage", "/v1/statements/2026-10", "/v1/exports/focus"):
         refused = await ask(http, f"{path}?team=product", alice, 403)
         assert refused["code"] == "NotYourTeam"
@@ -88,7 +88,7 @@ async def test_what_a_member_may_not_ask(http: httpx2.AsyncClient, ledger: Ledge
 
 
 async def test_amounts_are_text_and_sum(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    admin = await bearer_of(ledger, Role.ADMIN, "root")
+    admin = await bearer(ledger, Role.ADMIN, user="root")
     for by in ("by=team", "by=pool&by=day", "by=slice&by=cluster", "by=priority"):
         report = await ask(http, f"/v1/reports/cost?window=2026-10&{by}", admin)
         for column in ("usage", "idle", "overhead", "total", "gpu_hours"):
@@ -126,7 +126,7 @@ async def test_amounts_are_text_and_sum(http: httpx2.AsyncClient, ledger: Ledger
 async def test_it_says_what_is_wrong(
     http: httpx2.AsyncClient, ledger: Ledger, path: str, status: int, code: str
 ) -> None:
-    problem = await ask(http, path, await bearer_of(ledger, Role.ADMIN, "root"), status)
+    problem = await ask(http, path, await bearer(ledger, Role.ADMIN, user="root"), status)
     assert problem["code"] == code
     assert problem["hint"]
 
@@ -134,7 +134,7 @@ async def test_it_says_what_is_wrong(
 async def test_the_document_of_a_month_is_that_of_the_teams_one_may_see(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    alice = await bearer_of(ledger, Role.MEMBER, "alice")
+    alice = await bearer(ledger, Role.MEMBER, user="alice")
     mine = await ask(http, "/v1/statements/2026-10/document", alice)
     assert (mine["name"], mine["html"].count("<article>")) == ("statement-2026-10.html", 1)
     assert "Statement for nlp" in mine["html"]
@@ -142,13 +142,13 @@ async def test_the_document_of_a_month_is_that_of_the_teams_one_may_see(
         assert other not in mine["html"]
     refused = await ask(http, "/v1/statements/2026-10/document?team=product", alice, 403)
     assert refused["code"] == "NotYourTeam"
-    finance = await bearer_of(ledger, Role.VIEWER, "finance")
+    finance = await bearer(ledger, Role.VIEWER, user="finance")
     one = await ask(http, "/v1/statements/2026-10/document?team=product", finance)
     assert (one["name"], one["html"].count("<article>")) == ("statement-2026-10-product.html", 1)
 
 
 async def test_closing(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    operator = await bearer_of(ledger, Role.OPERATOR, "finance")
+    operator = await bearer(ledger, Role.OPERATOR, user="finance")
     closed = await http.post("/v1/statements/2026-10/close", headers=operator)
     assert closed.status_code == 200, closed.text
     assert closed.json()["closed_by"] == "finance-operator"
@@ -159,7 +159,7 @@ async def test_closing(http: httpx2.AsyncClient, ledger: Ledger) -> None:
 
 
 async def test_price_points(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    operator = await bearer_of(ledger, Role.OPERATOR, "finance")
+    operator = await bearer(ledger, Role.OPERATOR, user="finance")
     before = await ask(http, "/v1/reports/cost?window=2026-10-03&by=pool", operator)
     points = {"points": [{"at": "2026-10-03T12:00:00Z", "per_gpu_hour": "9.75"}]}
     path = "/v1/pools/spot/price-points"
@@ -182,7 +182,7 @@ async def test_price_points(http: httpx2.AsyncClient, ledger: Ledger) -> None:
 async def test_price_points_of_a_pool_that_is_not_spot_are_refused(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    operator = await bearer_of(ledger, Role.OPERATOR, "finance")
+    operator = await bearer(ledger, Role.OPERATOR, user="finance")
     before = await ask(http, "/v1/reports/cost?window=2026-10-03&by=pool", operator)
     points = {"points": [{"at": "2026-10-03T12:00:00Z", "per_gpu_hour": "0.01"}]}
     refused = await http.put("/v1/pools/a100/price-points", headers=operator, json=points)
@@ -203,8 +203,8 @@ async def test_price_points_are_listed_corrected_and_withdrawn(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
     operator, viewer = (
-        await bearer_of(ledger, Role.OPERATOR, "finance"),
-        await bearer_of(ledger, Role.VIEWER, "any"),
+        await bearer(ledger, Role.OPERATOR, user="finance"),
+        await bearer(ledger, Role.VIEWER, user="any"),
     )
     path = "/v1/pools/spot/price-points"
 
@@ -252,14 +252,14 @@ async def test_price_points_are_listed_corrected_and_withdrawn(
     ]
     for role in (Role.VIEWER, Role.MEMBER, Role.LEAD):
         refused = await http.delete(
-            f"{path}?start=2026-10-03T01:00:00Z", headers=await bearer_of(ledger, role, "no")
+            f"{path}?start=2026-10-03T01:00:00Z", headers=await bearer(ledger, role, user="no")
         )
         assert (refused.status_code, refused.json()["code"]) == (403, "RoleTooLow")
     assert (await ask(http, "/v1/pools/nothing/price-points", viewer, 404))["code"] == "NoSuchPool"
 
 
 async def test_a_focus_file_sums_to_the_report(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    admin = await bearer_of(ledger, Role.ADMIN, "root")
+    admin = await bearer(ledger, Role.ADMIN, user="root")
     answer = await http.get("/v1/exports/focus?window=2026-10", headers=admin)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/csv")
@@ -277,7 +277,7 @@ async def test_a_service_is_a_resource_of_its_own_in_reports_and_focus(
     hour = calendar().day_start(OCTOBER)
     await book.add(ledger, [Row(serving, hour + 3600 * n, 3600, 2, job=10_000, name="llm") for n in range(5)])
     book.close()
-    admin = await bearer_of(ledger, Role.ADMIN, "root")
+    admin = await bearer(ledger, Role.ADMIN, user="root")
     report = await ask(http, "/v1/reports/cost?window=2026-10&by=service&by=kind", admin)
     assert [row["gpu_hours"] for row in report["rows"] if row["labels"] == ["llm", "Deployment"]] == [
         "10.000000"

@@ -27,7 +27,7 @@ from fairway.model.team import Team
 from fairway.policy.notice_times import SendTime
 from fairway.services.fleets import Fleets
 from fairway.wire import notices as wire
-from tests.unit.api.conftest import bearer_of
+from tests.unit.api.conftest import bearer
 
 NLP, PRODUCT, ALICE = TeamName("nlp"), TeamName("product"), UserName("alice")
 FLEET: Final = Fleet("acme", "USD", (), (), (Team(NLP, members=(ALICE,)), Team(PRODUCT)))
@@ -61,12 +61,12 @@ async def keys(http: httpx2.AsyncClient, headers: dict[str, str], query: str = "
 async def test_members_see_notices_of_their_teams_and_their_own(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    viewer = await bearer_of(ledger, Role.VIEWER, "finance")
+    viewer = await bearer(ledger, Role.VIEWER, user="finance")
     assert await keys(http, viewer) == ["job/1", "drift/hpc", "budget/nlp", "anomaly/product"]
     assert await keys(http, viewer, "?kind=anomaly") == ["anomaly/product"]
     assert await keys(http, viewer, "?limit=1") == ["job/1"]
-    assert await keys(http, await bearer_of(ledger, Role.LEAD, "alice")) == ["job/1", "budget/nlp"]
-    assert await keys(http, await bearer_of(ledger, Role.MEMBER, "bob")) == []
+    assert await keys(http, await bearer(ledger, Role.LEAD, user="alice")) == ["job/1", "budget/nlp"]
+    assert await keys(http, await bearer(ledger, Role.MEMBER, user="bob")) == []
 
 
 async def test_a_notice_says_what_came_of_sending_it(http: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -80,7 +80,7 @@ async def test_a_notice_says_what_came_of_sending_it(http: httpx2.AsyncClient, l
     for due in await ledger.notices.due(10):
         async with ledger.writing(lease) as tx:
             await tx.notices.record(due, "no answer" if due.channel == "nlp/slack" else None, None)
-    viewer = await bearer_of(ledger, Role.VIEWER, "finance")
+    viewer = await bearer(ledger, Role.VIEWER, user="finance")
     found = wire.Notices.model_validate((await http.get("/v1/notices?kind=budget", headers=viewer)).json())
     mail, slack = found.notices[0].deliveries
     assert (mail.channel, mail.state, mail.attempts, mail.error) == ("nlp/mail", "delivered", 1, "")
@@ -93,7 +93,7 @@ async def test_a_notice_says_what_came_of_sending_it(http: httpx2.AsyncClient, l
 
 
 async def test_a_user_chooses_what_they_get(http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    alice = await bearer_of(ledger, Role.MEMBER, "alice")
+    alice = await bearer(ledger, Role.MEMBER, user="alice")
     default = (await http.get("/v1/notices/rules", headers=alice)).json()
     assert default["kinds"] == {
         "job-end": "never",
@@ -132,7 +132,7 @@ async def test_a_user_chooses_what_they_get(http: httpx2.AsyncClient, ledger: Le
 async def test_a_test_notice_goes_to_oneself_or_to_ones_team(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    alice = await bearer_of(ledger, Role.MEMBER, "alice")
+    alice = await bearer(ledger, Role.MEMBER, user="alice")
     assert (await http.post("/v1/notices/test", headers=alice)).json()["user"] == "alice"
     assert (await http.post("/v1/notices/test?team=nlp", headers=alice)).json()["team"] == "nlp"
     refused = await http.post("/v1/notices/test?team=product", headers=alice)

@@ -261,7 +261,7 @@ async def _unusual_days(notices: NoticeQueries, caller: Token, query: CostQuery)
     if query.what is ReportKind.WASTE or query.user:
         return []
     found = (await notices.notices(caller, NoticeKind.ANOMALY, _MAX_UNUSUAL)).notices
-    return [notice for notice in found if query.team in (None, "", notice.team)]
+    return [notice for notice in found if query.team in (None, notice.team)]
 
 
 def _dimensions(fleet: Fleet, query: CostQuery) -> list[Dimension]:
