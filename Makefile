@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 # Where this is set, each of the thousands of processes of a test run compiles every module it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises kinds lab-up lab-down pages screenshots bench reference docs wheel release-check clean
+.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises kinds lab-up lab-down pages screenshots bench reference docs wheel compiled release-check clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -126,6 +126,9 @@ docs: build/docs-venv/.done  ## build the docs site into build/site, in an envir
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist
+
+compiled: venv  ## build the optional compiled wheel, test it, and compare it with the pure one
+	$(PY) -m ci.compiled
 
 release-check: venv  ## build sdist and wheel, check them, install each without an index, run a job in its demo
 	$(PY) -m ci.release_check

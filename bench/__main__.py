@@ -12,7 +12,9 @@ from pathlib import Path
 from bench.figure import Figure
 
 BENCHMARKS = {
+    "eta": "forecast starts of waiting jobs on public traces, against a guess from their time limits",
     "apply": "applying many teams to a real engine, against the same writes made bare",
+    "fidelity": "a mixed load on a real engine and its expected starts, against the same jobs simulated",
     "focus": "a month as a FOCUS file, against writing the same cells as CSV",
     "forecast": "month-end forecasts of the demo and of traces, against the rate of the last seven days",
     "ingest": "usage rows by the meter, against bare COPY of them into the same table",
@@ -27,10 +29,13 @@ BENCHMARKS = {
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "recompute": "every figure of money of a demo or a lab, against the ledger's raw rows priced naively",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
+    "simulate": "replays of many jobs under a fleet's rules, against a bare queue",
+    "run_times": "run times of jobs of public traces, against the average of the user's last two",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
     "telemetry": "one window of GPU metrics of many GPUs, against sums by job in bare PromQL",
     "soak": "a server at its full rate for the minutes given, against its own memory earlier on",
     "startup": "CPU of `get pools`, `get jobs`, `why` and `--help`, against importing click, rich and httpx2",
+    "why": "why jobs of a long queue wait and when they start, and a snapshot, against plain reads",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
 }
 KEPT = Path("build/bench.jsonl")

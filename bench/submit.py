@@ -13,15 +13,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +24,7 @@ import httpx2
 import msgspec
 
 from bench.figure import Figure, median
-from bench.fleets import A100, PRODUCT, teams_of
+from bench.lab_server import NAME, USER, WAIT_SECONDS, apply_by, apply_policy, cancel_all, lab_fleet, server
 from fairway.client.client import Client
 from fairway.client.contexts import Target
 from fairway.engines.kubernetes.api.client import connect, connection_of
@@ -37,33 +32,15 @@ from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.jobs.manifest import job_manifest
 from fairway.engines.slurm.jobs.submit import SubmitContext, body
 from fairway.engines.slurm.policy.partitions import sites
-from fairway.engines.slurm.policy.render import render_slurm
-from fairway.files.fleet.write import compose_fleet
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import (
-    Capacity,
-    Cluster,
-    Connection,
     Fleet,
-    Folders,
-    KubernetesConnection,
-    KubernetesPlace,
-    Place,
-    Pool,
-    SlurmConnection,
-    SlurmPlace,
 )
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
-from fairway.model.names import ClusterName, PoolName, UserName
-from fairway.server import build_engine
-from fairway.services.plans import blocking, plan_cluster, raise_if_blocked, write_plan
+from fairway.model.names import PoolName
 from fairway.wire import jobs as job_wire
 from lab import Instance, find
-from lab.kubernetes.cluster import Cluster as LabKubernetes
-from lab.slurm import configure
-from lab.slurm.config import JOB_SUBMIT
 from lab.slurm.tokens import mint
-from tests.slurm_conf import conf_lines, slurm_lines
 
 TARGET: Final = 1.25
 """At least 0.8 of what the bare engine takes in."""
@@ -71,94 +48,19 @@ SIZES: Final = {"small": 100, "500": 500, "2000": 2000}
 SINGLES: Final = {"small": 10, "500": 20, "2000": 50}
 INSTANCES: Final = ("slurm-24", "slurm-26", "kubernetes")
 CONNECTIONS: Final = {"slurm": 8, "kubernetes": 16}
-NAME: Final = ClusterName("bench")
-USER: Final = UserName("alice")
 SPEC: Final = JobSpec(
     "bench", GpuRequest(8), command=("sleep", "600"), time_seconds=3600, image="none", pool=PoolName("gpu")
 )
-WAIT_SECONDS: Final = 900
 
 Send = Callable[[Order], Awaitable[None]]
-
-
-def _fleet(instance: Instance) -> Fleet:
-    facts = instance.facts()
-    connection: Connection
-    place: Place
-    folders = Folders()
-    if instance.kind == "slurm":
-        connection = SlurmConnection(
-            facts["url"], facts["user"], jwt_key_file=facts["jwt_key_file"], tools=facts["tools"]
-        )
-        place = SlurmPlace("gpu", "a100")
-        folders = Folders(facts["logs"], facts["logs_seen_at"])
-    else:
-        connection = KubernetesConnection(kubeconfig=facts["fairway_kubeconfig"])
-        place = KubernetesPlace(PRODUCT)
-    pool = Pool(PoolName("gpu"), NAME, A100, Capacity.OWNED, Decimal("1.90"), place)
-    cluster = Cluster(NAME, connection, folders)
-    teams = tuple(replace(t, members=(USER,)) for t in teams_of(1, (pool,), (USER,)))
-    return Fleet("bench", "USD", (cluster,), (pool,), teams)
-
-
-async def _apply(instance: Instance, fleet: Fleet) -> None:
-    """The policy, and on Slurm the files that go with it."""
-    engine = build_engine(fleet.clusters[0], fleet.pools)
-    try:
-        plan = await plan_cluster(engine, fleet, NAME)
-        raise_if_blocked(blocking(plan, force=True))
-        applied = await write_plan(engine, plan, force=True)
-        if applied.refusal is not None:
-            raise applied.refusal
-    finally:
-        await engine.close()
-    if instance.kind == "slurm":
-        said = await asyncio.to_thread(instance.run, "sinfo", "--noheader", "--format=%R %N")
-        rows = dict(line.split() for line in said.stdout.splitlines())
-        found = {f"partition/{name}/Nodes": nodes for name, nodes in rows.items()}
-        files = render_slurm(fleet, NAME, found=found) if fleet.teams else {}
-        lines = slurm_lines(files) if files else []
-        accounting = conf_lines(files["slurmdbd.conf"]) if files else []
-        lua = files.get("job_submit.lua", JOB_SUBMIT)
-        await asyncio.to_thread(configure, instance, lines, lua, accounting)
-
-
-@contextmanager
-def _server(fleet: Fleet) -> Iterator[tuple[str, str]]:
-    """A server with a ledger of its own; its address and an admin's token."""
-    with tempfile.TemporaryDirectory(prefix="fw-", ignore_cleanup_errors=True) as folder:
-        home = Path(folder)
-        home.chmod(0o711)
-        (home / "fleet.yaml").write_text(compose_fleet(fleet))
-        log = home / "log"
-        command = [sys.executable, "-m", "fairway.cli", "server", "-f", str(home / "fleet.yaml")]
-        env = os.environ | {"FAIRWAY_STATE_DIR": folder, "FAIRWAY_CONFIG_DIR": folder, "HOME": folder}
-        with (
-            log.open("wb") as out,
-            subprocess.Popen(
-                [*command, "--listen", "127.0.0.1:0"], env=env, stdout=out, stderr=out
-            ) as process,
-        ):
-            try:
-                for _ in range(600):
-                    found = re.search(r" on (https?://\S+)$", log.read_text(), re.MULTILINE)
-                    if found or process.poll() is not None:
-                        break
-                    time.sleep(0.1)
-                if not found:
-                    raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
-                yield found[1], (home / "admin.token").read_text().strip()
-            finally:
-                process.terminate()
-                process.wait(30)
 
 
 async def _ours(fleet: Fleet, count: int, singles: int) -> tuple[float, list[float], list[float], float]:
     """Seconds for the batch; of single submits for the answer and until the engine has it; of the request."""
 
     def measure() -> tuple[float, list[float], list[float], float]:
-        with _server(fleet) as (url, token), Client(Target(url, token)) as client:
-            _apply_by(client, fleet)
+        with server(fleet) as (url, token), Client(Target(url, token)) as client:
+            apply_by(client, fleet)
             spec = job_wire.JobSpec.from_model(SPEC)
             answers, sent = [], []
             for _ in range(singles):
@@ -183,18 +85,6 @@ async def _ours(fleet: Fleet, count: int, singles: int) -> tuple[float, list[flo
             return whole, answers, sent, answered
 
     return await asyncio.to_thread(measure)
-
-
-def _apply_by(client: Client, fleet: Fleet) -> None:
-    """Let the server know what is applied; on the cluster nothing is left to change."""
-    text = compose_fleet(fleet)
-    plan = client.plan(text, "fleet.yaml")
-    made = client.apply(text, "fleet.yaml", {c.cluster: c.fingerprint for c in plan.clusters}, force=True)
-    deadline = time.monotonic() + 120
-    while any(c.state in ("waiting", "running") for c in client.apply_progress(made.id).clusters):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the fleet was not applied")
-        time.sleep(0.1)
 
 
 def _orders(fleet: Fleet, count: int) -> Iterator[Order]:
@@ -266,48 +156,20 @@ async def _plain(instance: Instance, fleet: Fleet) -> AsyncIterator[Send]:
             await api.close()
 
 
-async def _empty(instance: Instance) -> None:
-    """No job is left in the engine's queue."""
-    if instance.kind == "slurm":
-        await asyncio.to_thread(instance.run, "scancel", f"--user={USER}", timeout=WAIT_SECONDS)
-        for _ in range(300):
-            said = await asyncio.to_thread(instance.run, "squeue", "-h", f"--user={USER}", "-t", "PD,R,CG")
-            if not said.stdout.strip():
-                return
-            await asyncio.sleep(1)
-        raise TimeoutError("jobs were not gone in time")
-    api = LabKubernetes(instance).api
-
-    def remove() -> bool:
-        jobs = api.get("/apis/batch/v1/jobs")["items"]
-        api.each(lambda job: api.call("DELETE", _path(job), {"propagationPolicy": "Background"}), jobs)
-        return bool(jobs)
-
-    for _ in range(60):
-        if not await asyncio.to_thread(remove):
-            return
-        await asyncio.sleep(1)
-    raise TimeoutError("jobs were not gone in time")
-
-
-def _path(job: Mapping[str, Any]) -> str:
-    return f"/apis/batch/v1/namespaces/{job['metadata']['namespace']}/jobs/{job['metadata']['name']}"
-
-
 async def _measure(instance: Instance, size: str) -> list[Figure]:
-    count, singles, fleet = SIZES[size], SINGLES[size], _fleet(instance)
-    await _apply(instance, fleet)
+    count, singles, fleet = SIZES[size], SINGLES[size], lab_fleet(instance)
+    await apply_policy(instance, fleet)
     try:
-        await _empty(instance)
+        await cancel_all(instance)
         before, one = await _bare(instance, fleet, count, singles)
-        await _empty(instance)
+        await cancel_all(instance)
         ours, answers, sent, answered = await _ours(fleet, count, singles)
-        await _empty(instance)
+        await cancel_all(instance)
         after, _ = await _bare(instance, fleet, count, 0)
         bare = (before + after) / 2
     finally:
-        await _empty(instance)
-        await _apply(instance, replace(fleet, teams=()))
+        await cancel_all(instance)
+        await apply_policy(instance, replace(fleet, teams=()))
     batch = Figure(
         f"submit {count} jobs to {instance.name}",
         size,

@@ -17,11 +17,11 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from bench.figure import Figure, median
-from fairway.engines.virtual import ClusterTerms, JobRequest, Simulator
 from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
+from fairway.simulate.cluster import ClusterTerms, JobRequest, Simulator
 
 GOAL = 20_000
 """Jobs a second that a replay of a million in a minute asks for, with room to spare."""

@@ -46,9 +46,11 @@ CI: tuple[Stage, ...] = (
     Stage("lab up", f"{MAKE} lab-up", 120, ("check", "unit and contract", "lab builds"), _ENGINES),
     Stage("integration", f"{MAKE} integration", 1200, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1080, ("integration",), _ENGINES),
-    Stage("docs", f"{MAKE} docs test-docs", 450, after=("integration",)),
+    Stage("docs", f"{MAKE} docs test-docs", 600, after=("integration",)),
     Stage("wheel in a clean venv", "bash .ci/wheel", 660, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 360, after=("wheel in a clean venv",)),
+    # Compiling needs a core for a minute.
+    Stage("compiled wheel", f"{MAKE} compiled", 240, ("scenarios",)),
     # Both wait for daemons to start and end, and have clusters of their own.
     Stage("deploy", f"{MAKE} deploy", 720, ("integration",), _lab("ci-deploy")),
     Stage("lab tests", f"{MAKE} test-lab", 600, ("deploy",)),
@@ -65,7 +67,8 @@ NIGHTLY: tuple[Stage, ...] = (
     Stage("docs", f"{MAKE} docs test-docs", 420, after=("a leap day",)),
     Stage("wheel in a clean venv", "bash .ci/wheel", 420, ("docs",), _WHEEL),
     Stage("release check", f"{MAKE} release-check", 240, after=("wheel in a clean venv",)),
-    Stage("pages in a browser", f"{MAKE} pages", 600, after=("release check",)),
+    Stage("compiled wheel", f"{MAKE} compiled", 240, ("release check",)),
+    Stage("pages in a browser", f"{MAKE} pages", 600, after=("compiled wheel",)),
     Stage("deploy", f"{MAKE} deploy", 600, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
     Stage("lab tests", f"{MAKE} test-lab", 1500, after=("deploy",)),
     Stage("lab up", f"{MAKE} lab-up", 120, ("lab tests",), _ENGINES),

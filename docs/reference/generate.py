@@ -12,6 +12,7 @@ from fairway.api import load
 from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
 from fairway.control.metrics import METRICS
+from fairway.control.metrics_slos import SLO_METRICS
 from fairway.files import fleet_schema, job_schema
 from fairway.files.diagnostics import FaultCode
 from fairway.model.gpu_catalogue import CATALOGUE
@@ -42,7 +43,7 @@ def settings() -> str:
 def metrics() -> str:
     rows = "".join(
         f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n"
-        for m in (*METRICS, REQUESTS, load.RUNNING, load.WAITING, load.SHED)
+        for m in (*METRICS, *SLO_METRICS, REQUESTS, load.RUNNING, load.WAITING, load.SHED)
     )
     return (
         f"# Metrics\n\n{NOTE}"

@@ -129,6 +129,53 @@ async def test_hold_and_release(line: JobLine) -> None:
     line.until(waiting, JobState.DONE)
 
 
+async def test_a_waiting_job_is_changed_in_place(line: JobLine) -> None:
+    blocker = line.submit(name="blocker", gpus=8, nodes=line.nodes, script=script("sleep 600"))
+    line.until(blocker, JobState.RUNNING)
+    waiting = line.submit(name="smaller", gpus=8, script=script("sleep 2"))
+    before = line.until(waiting, JobState.WAITING)
+    changed = line.shown("resize", waiting, "--gpus", "7")
+    assert (changed["requested"], changed["changes"]) == (
+        True,
+        [{"name": "GPUs", "before": "8", "after": "7"}],
+    )
+    line.run("set-time", waiting, "20m")
+    line.run("set-priority", waiting, "low", code=None if line.engine.startswith("kubernetes") else 0)
+    deadline = Deadline(60)
+    while (now := line.job(waiting)).gpus != 7 or now.time_seconds != 1200:
+        assert not deadline.passed, now
+        await asyncio.sleep(0.2)
+    assert (now.state, now.engine_id) == (JobState.WAITING, before.engine_id), "it keeps its place"
+    with pytest.raises(ServerRefused, match="running"):
+        line.client().change(blocker, gpus=2)
+    with pytest.raises(ServerRefused, match="may not"):
+        line.client("carol").change(waiting, gpus=1)
+    line.client().cancel([blocker])
+    over = line.until(waiting, JobState.DONE)
+    assert over.attempts[0].devices == 7, "the engine gave what was changed"
+    assert [event.text for event in over.events if event.kind == "refused"] == []
+
+
+async def test_what_would_help_is_accepted_and_helps(line: JobLine) -> None:
+    blocker = line.submit(name="blocker", gpus=6, nodes=line.nodes, script=script("sleep 600"), time="10d")
+    line.until(blocker, JobState.RUNNING)
+    waiting = line.submit(name="large", gpus=8, nodes=line.nodes, script=script("sleep 600"))
+    line.until(waiting, JobState.WAITING)
+    deadline = Deadline(150)  # what has just begun may end at once, as far as the model knows
+    while not (helps := line.client().why(waiting).alternatives):
+        assert not deadline.passed, line.client().why(waiting)
+        await asyncio.sleep(1)
+    best = helps[0]
+    assert best.kind == "resize"
+    assert best.starts_now, best
+    assert line.client("carol").why(waiting).alternatives == [], "she may not change it"
+    shown = line.run("why", waiting).stdout
+    assert "What would help" in shown and best.command in shown
+    line.run(*best.command.split()[1:])
+    job = line.until(waiting, JobState.RUNNING, within=60)
+    assert job.attempts[0].devices == best.gpus * best.nodes
+
+
 async def test_what_waits_says_why_by_a_code_and_in_the_engines_words(line: JobLine) -> None:
     blocker = line.submit(name="blocker", gpus=8, nodes=line.nodes, script=script("sleep 600"))
     line.until(blocker, JobState.RUNNING)

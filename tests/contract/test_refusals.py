@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from fairway.control import Pace
-from fairway.engines.port import Observes, Refused, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import Observes, Unreachable
+from fairway.model.errors import FairwayError, Refused
 from tests.contract.conftest import on
 from tests.contract.driver import Driver, Reached
 

@@ -14,9 +14,10 @@ from typing import cast
 
 import pytest
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.rest import versions as rest_versions
+from fairway.model.errors import Refused
 from fairway.model.fleet import SlurmPlace
 from fairway.model.observation import Observation
 from tests.contract.addresses import unused_port

@@ -67,6 +67,7 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "policy-history": lambda _: "/policy/history",
     "policy-apply": _apply,
     "policy-plan": lambda _: "/policy/plan",
+    "policy-what-if": lambda _: "/policy/what-if",
     "search": lambda _: "/search?q=a",
     "server": lambda _: "/server",
     "no-such-job": lambda _: "/jobs/zzzz",

@@ -36,6 +36,7 @@ def test_page(name: str, visit: Visit, served: Served, signed_in_state: dict[str
 
 NOT_HERS = {
     "policy-plan": "operator",
+    "policy-what-if": "operator",
     "policy-revision": "operators",
     "team": "your team",
     "job-log": "its owner",

@@ -25,6 +25,8 @@ from fairway.api.routes.budget_raises import add_budget_raise_routes
 from fairway.api.routes.gpu_health import add_gpu_health_routes
 from fairway.api.routes.logins import add_login_routes
 from fairway.api.routes.notices import add_notice_routes
+from fairway.api.routes.slos import add_slo_routes
+from fairway.api.routes.what_if import add_what_if_routes
 from fairway.ledger import Ledger
 from fairway.services.alerts import AlertServices
 from fairway.services.budget_raises import BudgetRaises
@@ -33,6 +35,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
 from fairway.services.notices import NoticeQueries
 from fairway.services.policy import PolicyServices
+from fairway.services.slos import SloQueries
 
 
 def create_app(
@@ -70,15 +73,17 @@ def create_app(
     policy_routes.add_history_routes(app, ledger, fleets)
     job_routes.add_submit_routes(app, ledger, jobs)
     job_routes.add_job_routes(app, ledger, fleets, jobs)
-    job_routes.add_change_routes(app, ledger, fleets)
+    job_routes.add_change_routes(app, ledger, fleets, jobs)
     add_gpu_health_routes(app, ledger)
     costs = CostQueries(ledger, fleets)
     cost_routes.add_report_routes(app, costs)
     cost_routes.add_statement_routes(app, costs)
     cost_routes.add_price_routes(app, costs)
+    add_what_if_routes(app, ledger, fleets)
     add_budget_raise_routes(app, BudgetRaises(ledger, fleets))
     alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
     add_notice_routes(app, NoticeQueries(ledger, fleets))
+    add_slo_routes(app, SloQueries(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)
     add_login_routes(app, ledger)
     fleet_routes.add_status_routes(app, ledger, fleets, registry)

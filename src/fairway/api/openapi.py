@@ -14,6 +14,7 @@ from fairway.ledger import Ledger
 from fairway.ledger.connection import ConnectionLimits, Connections
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import NO_FLEET, Fleets
+from fairway.services.job_changes import JobChanger
 from fairway.services.job_logs import JobLogReader
 from fairway.services.jobs import JobServices, Submitter
 from fairway.services.plans import Planner
@@ -38,10 +39,12 @@ _NO_LEDGER: Final = Ledger(Connections("postgresql://", ConnectionLimits()))
 """Never opened."""
 _NO_FLEETS: Final = Fleets(_NO_LEDGER, lambda _: NO_FLEET)
 _NO_ENGINES: Final = EngineCache(_nothing)
+_NO_SUBMITTER: Final = Submitter(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES)
 NO_JOB_SERVICES: Final = JobServices(
-    Submitter(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
+    _NO_SUBMITTER,
     JobLogReader(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
     JobExplainer(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
+    JobChanger(_NO_LEDGER, _NO_SUBMITTER),
 )
 
 

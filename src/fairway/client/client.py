@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Self, Unpack
 
 import httpx2
+from pydantic import BaseModel
 
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
@@ -35,6 +36,7 @@ from fairway.wire import jobs as job_wire
 from fairway.wire import logins as login_wire
 from fairway.wire import notices as notice_wire
 from fairway.wire import policy as policy_wire
+from fairway.wire import slos as slo_wire
 from fairway.wire.fleet import Item, Page
 
 
@@ -235,6 +237,14 @@ class Client:
         """Return the state of the budgets that the caller may see."""
         return self._send(requests.budgets())
 
+    def slos(self) -> slo_wire.Slos:
+        """Return the service level objectives that the caller may see, with their state."""
+        return self._send(requests.slos())
+
+    def slo_history(self, name: str, days: int = 30) -> slo_wire.SloHistory:
+        """Return the error budget of an objective over the last days."""
+        return self._send(requests.slo_history(name, days))
+
     def budget_raises(self, team: str | None = None, *, all_states: bool = False) -> raise_wire.BudgetRaises:
         """Return the raises of budgets that wait for a decision, or all of them, newest first."""
         return self._send(requests.budget_raises(team, all_states=all_states))
@@ -324,6 +334,10 @@ class Client:
         """Return why a job waits, with a remedy for each reason, or how it runs or ended."""
         return self._send(requests.why(id))
 
+    def waits(self, *, pool: str | None = None, team: str | None = None) -> ItemList[job_wire.WaitSum]:
+        """Return what keeps jobs from starting, of a pool or team: the reason of the most GPU-hours first."""
+        return ItemList((self._send(requests.waits(pool, team))).reasons)
+
     def task_counts(self, id: str) -> job_wire.TaskCounts:  # noqa: A002
         """Return the number of tasks of an array by state."""
         return self._send(requests.task_counts(id))
@@ -374,6 +388,32 @@ class Client:
     def release(self, ids: str | Sequence[str]) -> job_wire.Changed:
         """Release held jobs."""
         return self._send(requests.change("release", ids))
+
+    def change(
+        self,
+        id: str,  # noqa: A002
+        *,
+        pool: str | None = None,
+        gpus: int | None = None,
+        nodes: int | None = None,
+        time_seconds: int | None = None,
+        priority: str | None = None,
+        dry_run: bool = False,
+    ) -> job_wire.JobChanged:
+        """Change a job that has not started: `change("8f3k", gpus=4)`; `gpus` are on each node.
+
+        With `dry_run`, everything is checked and nothing is changed.
+        """
+        request = requests.change_waiting(
+            id,
+            pool=pool,
+            gpus=gpus,
+            nodes=nodes,
+            time_seconds=time_seconds,
+            priority=priority,
+            dry_run=dry_run,
+        )
+        return self._send(request)
 
     def wait_all(
         self,
@@ -486,8 +526,15 @@ class Client:
 
     def export_focus(self, window: str, team: str | None = None) -> Iterator[bytes]:
         """Yield a FOCUS file as CSV, in pieces as the server writes them. Raises if the stream is cut off."""
+        return self._stream(requests.focus(window, team))
+
+    def export_jobs(self, days: int) -> Iterator[bytes]:
+        """Yield the jobs of the last days as a trace, CSV, in pieces. Raises if the stream is cut off."""
+        return self._stream(requests.export_jobs(days))
+
+    def _stream(self, request: ApiRequest[BaseModel]) -> Iterator[bytes]:
         try:
-            with self._http.stream(**self._codec.encode(requests.focus(window, team))) as response:
+            with self._http.stream(**self._codec.encode(request)) as response:
                 if not response.is_success:
                     response.read()
                     raise self._codec.refused(response)

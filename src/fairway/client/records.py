@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fairway.model.job import JobState
 
-_TIMES: Final = frozenset({"at", "read_to", "since"})
+_TIMES: Final = frozenset({"at", "earliest", "expected", "latest", "read_to", "since"})
 _AMOUNTS: Final = frozenset({"amount", "per_hour", "price_change", "price_per_gpu_hour", "saved_money"})
 
 

@@ -32,6 +32,7 @@ from fairway.wire import jobs as job_wire
 from fairway.wire import logins as login_wire
 from fairway.wire import notices as notice_wire
 from fairway.wire import policy as policy_wire
+from fairway.wire import slos as slo_wire
 from fairway.wire.fleet import MAX_PER_PAGE, Page
 
 # The server asks the engine for its log.
@@ -168,6 +169,11 @@ def why(job_id: str) -> ApiRequest[job_wire.Why]:
     return get(f"/v1/jobs/{_quoted(job_id)}/why", job_wire.Why)
 
 
+def waits(pool: str | None, team: str | None) -> ApiRequest[job_wire.WaitSums]:
+    """Request what keeps jobs of a pool or team from starting."""
+    return get("/v1/waits", job_wire.WaitSums, [("pool", pool), ("team", team)])
+
+
 def task_counts(job_id: str) -> ApiRequest[job_wire.TaskCounts]:
     """Request the number of tasks of an array by state."""
     return get(f"/v1/jobs/{_quoted(job_id)}/tasks", job_wire.TaskCounts)
@@ -192,6 +198,13 @@ def change(action: str, job_ids: str | Sequence[str]) -> ApiRequest[job_wire.Cha
     body = _validated(job_wire.ChangeRequest, jobs=ids)
     path = f"/v1/jobs/{action}"
     return ApiRequest("POST", path, job_wire.Changed, body=body, idempotent=True, timeout=_BATCH_TIMEOUT)
+
+
+def change_waiting(job_id: str, **values: object) -> ApiRequest[job_wire.JobChanged]:
+    """Change a job that has not started."""
+    body = _validated(job_wire.JobChangeRequest, **values)
+    path = f"/v1/jobs/{_quoted(job_id)}/change"
+    return ApiRequest("POST", path, job_wire.JobChanged, body=body, idempotent=True, timeout=_BATCH_TIMEOUT)
 
 
 def idle_steps(max_steps: int) -> ApiRequest[Page[job_wire.IdleStep]]:
@@ -451,6 +464,16 @@ def budgets() -> ApiRequest[budget_wire.Budgets]:
     return get("/v1/budgets", budget_wire.Budgets)
 
 
+def slos() -> ApiRequest[slo_wire.Slos]:
+    """Request the service level objectives that the caller may see."""
+    return get("/v1/slos", slo_wire.Slos)
+
+
+def slo_history(name: str, days: int) -> ApiRequest[slo_wire.SloHistory]:
+    """Request the error budget of an objective over the last days."""
+    return get(f"/v1/slos/{_quoted(name)}/history", slo_wire.SloHistory, [("days", str(days))])
+
+
 def budget_raises(team: str | None, *, all_states: bool) -> ApiRequest[raise_wire.BudgetRaises]:
     """Request the raises that wait for a decision, or all of them."""
     params = [("team", team), ("all", "true" if all_states else None)]
@@ -612,6 +635,11 @@ def withdraw_price_points(
 def focus(window: str, team: str | None) -> ApiRequest[BaseModel]:
     """Request a FOCUS file. The response is a stream of CSV, not a model."""
     return get("/v1/exports/focus", BaseModel, [("window", window), ("team", team or None)], _REPORT_TIMEOUT)
+
+
+def export_jobs(days: int) -> ApiRequest[BaseModel]:
+    """Request the jobs of the last days as a trace, CSV."""
+    return get("/v1/exports/jobs", BaseModel, [("days", str(days))], _REPORT_TIMEOUT)
 
 
 # --- shared -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairway.cost.budgets import budget_outlook
 from fairway.ledger import StoredBudgetStatus, TeamUsage
+from fairway.ledger.jobs.waiting import WaitSum
 from fairway.model.budget import BudgetOutlook
 from fairway.model.metric import Metric
 from fairway.model.names import PoolName, TeamName
@@ -106,6 +107,19 @@ CAPACITY: Final = Metric(
     "Only the server that holds the lease of the cluster's meter loop shows it.",
     ("cluster", "pool", "slice", "state"),
 )
+WAITING: Final = Metric(
+    "fairway_waiting_devices",
+    "gauge",
+    "GPUs, or slices, that jobs of a pool request and wait for, by reason code; empty: none is known yet. "
+    "Only the server that holds the lease of the cluster's meter loop shows it.",
+    ("cluster", "pool", "code"),
+)
+WAITED: Final = Metric(
+    "fairway_waiting_device_seconds",
+    "gauge",
+    "The same times the seconds since the submission of each job.",
+    ("cluster", "pool", "code"),
+)
 ABOVE_CAPACITY: Final = Metric(
     "fairway_usage_above_capacity_devices",
     "gauge",
@@ -178,6 +192,8 @@ METRICS: Final = (
     USED,
     TAKEN_BACK,
     CAPACITY,
+    WAITING,
+    WAITED,
     ABOVE_CAPACITY,
     FEED_OVERDUE,
     LIMIT,
@@ -343,9 +359,17 @@ class UsageMetrics:
         self._used = Counter(USED.name, USED.help, USED.labels, registry=registry)
         self._taken_back = Counter(TAKEN_BACK.name, TAKEN_BACK.help, TAKEN_BACK.labels, registry=registry)
         self._capacity = Gauge(CAPACITY.name, CAPACITY.help, CAPACITY.labels, registry=registry)
+        self._waiting = _ClusterGauge(WAITING, registry)
+        self._waited = _ClusterGauge(WAITED, registry)
         self._above = _ClusterGauge(ABOVE_CAPACITY, registry)
         self._overdue = _ClusterGauge(FEED_OVERDUE, registry)
         self._exported: dict[str, set[tuple[str, str]]] = {}
+
+    def waits(self, cluster: str, sums: Iterable[WaitSum]) -> None:
+        """Set what jobs of each pool wait for, by reason, and remove others."""
+        found = {(s.pool or "", s.code): s for s in sums}
+        self._waiting.set(cluster, {key: s.devices for key, s in found.items()})
+        self._waited.set(cluster, {key: s.device_seconds for key, s in found.items()})
 
     def above_capacity(self, cluster: str, devices: Mapping[tuple[str, ...], float]) -> None:
         """Set the devices that were held beyond the capacity of each pool and slice, and remove others."""
@@ -374,6 +398,7 @@ class UsageMetrics:
     def forget_capacity(self, cluster: str) -> None:
         """Remove the capacity series, because this server no longer holds the lease."""
         self._forget(cluster, self._exported.pop(cluster, set()))
+        self.waits(cluster, ())
 
     def _forget(self, cluster: str, supplies: Iterable[tuple[str, str]]) -> None:
         for pool, slice_ in supplies:

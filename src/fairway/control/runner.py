@@ -31,7 +31,11 @@ from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.notify import DeliverNotices
 from fairway.control.loops.observe import ObserveCluster
 from fairway.control.loops.problems import ReportProblems
+from fairway.control.loops.run_times import LearnRunTimes
+from fairway.control.loops.slos import CountSlos
+from fairway.control.loops.starts import ForecastStarts
 from fairway.control.loops.telemetry import ReadTelemetry
+from fairway.control.loops.what_if import RunStudies
 from fairway.control.metrics import (
     BudgetMetrics,
     JobMetrics,
@@ -40,6 +44,7 @@ from fairway.control.metrics import (
     PolicyMetrics,
     UsageMetrics,
 )
+from fairway.control.metrics_slos import SloMetrics
 from fairway.engines.port import Governs, Mirrors, Observes, Runs
 from fairway.ledger import FLEET, Ledger
 from fairway.model.errors import FairwayError
@@ -48,8 +53,10 @@ from fairway.model.names import ClusterName
 from fairway.services.charges import Costs
 from fairway.services.fleet_history import FleetHistory
 from fairway.services.fleets import Fleets, LastApplied
+from fairway.services.snapshots import SnapshotReader
 from fairway.services.spending import SpendingHistory
 from fairway.services.spent import TeamSpending
+from fairway.services.start_forecasts import ForecastWorker, StartForecaster
 from fairway.services.statement_documents import StatementDocuments
 from fairway.services.statements import MonthStatements
 from fairway.services.wakeup import Sleep, Wakeup
@@ -70,10 +77,14 @@ HEALTH: Final = "health"
 IDLE: Final = "idle"
 BUDGET: Final = "budget"
 FORECAST: Final = "forecast"
+STARTS: Final = "starts"
 NOTIFY: Final = "notify"
 PROBLEMS: Final = "problems"
 ANOMALIES: Final = "anomalies"
 ARCHIVE: Final = "archive"
+RUN_TIMES: Final = "run-times"
+SLOS: Final = "slos"
+WHAT_IF: Final = "what-if"
 POLL_SECONDS: Final = 2.0
 """How often to check for a new fleet; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0
@@ -94,12 +105,18 @@ PROBLEMS_SECONDS: Final = 30.0
 """How often to check for problems of the fleet to report; a few small queries each time."""
 ANOMALIES_SECONDS: Final = 600.0
 """How often to check whether another day has ended; no query unless one has."""
+RUN_TIMES_SECONDS: Final = 15.0
+"""How often to check for runs that ended; two small queries each time."""
 HEALTH_SECONDS: Final = 30.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 IDLE_SECONDS: Final = 15.0
 """How often to check whether there is a window that idle rules have not decided on; two small queries."""
 HEALTH_STEP_SECONDS: Final = 180.0
 """Time limit of a round: closing many nodes takes a request for each."""
+SLOS_SECONDS: Final = 60.0
+"""How often to count and measure objectives: what ended in the minutes before."""
+WHAT_IF_SECONDS: Final = 2.0
+"""How often to check for what-if studies that are queued; one small query each time."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -165,6 +182,9 @@ class Runner:
         self._usage_metrics = UsageMetrics(registry)
         self._budget_metrics = BudgetMetrics(registry)
         self._notice_metrics = NoticeMetrics(registry)
+        self._slo_metrics = SloMetrics(registry)
+        self._forecast_worker = ForecastWorker()
+        self._forecaster = StartForecaster(ledger, SnapshotReader(ledger, fleets), self._forecast_worker)
         # Unique among all servers, past and present: a restarted one must not take its former self's leases.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -187,6 +207,7 @@ class Runner:
                 await self._sleep(self._poll_seconds)
         finally:
             await self._stop(tuple(self._clusters), *self._fleet_tasks.values())
+            self._forecast_worker.close()
 
     async def _follow(self) -> None:
         newest = await self._ledger.revisions.newest_id()
@@ -244,6 +265,13 @@ class Runner:
         find = FindAnomalies(self._ledger, self._fleets, SpendingHistory(costs))
         anomalies = self._pace(ANOMALIES_SECONDS, JOBS_STEP_SECONDS)
         yield self._loop(ANOMALIES, FLEET, anomalies, find, find.close)
+        learn = LearnRunTimes(self._ledger)
+        yield self._loop(RUN_TIMES, FLEET, self._pace(RUN_TIMES_SECONDS, JOBS_STEP_SECONDS), learn)
+        count = CountSlos(self._ledger, self._fleets, self._slo_metrics)
+        yield self._loop(SLOS, FLEET, self._pace(SLOS_SECONDS, JOBS_STEP_SECONDS), count, count.close)
+        # A study takes minutes, and limits itself.
+        studies = RunStudies(self._ledger, self._fleets)
+        yield self._loop(WHAT_IF, FLEET, self._pace(WHAT_IF_SECONDS, step_seconds=None), studies)
         report = ReportProblems(self._ledger, self._fleets)
         yield self._loop(PROBLEMS, FLEET, self._pace(PROBLEMS_SECONDS), report)
         if self._settings.archive_url is not None:
@@ -271,13 +299,15 @@ class Runner:
         )
         hold = HoldTeams(name, build, self._ledger, applied, writing)
         yield self._loop(HOLD, name, self._pace(HOLD_SECONDS), hold, hold.close)
-        dispatch = DispatchJobs(name, build, self._ledger, applied, self._job_metrics)
+        dispatch = DispatchJobs(name, build, self._ledger, applied, self._job_metrics, wakeup=self._wakeup)
         wakeup = self._wakeup.pause_for(name)
         yield self._loop(DISPATCH, name, self._job_pace(DISPATCH_SECONDS), dispatch, dispatch.close, wakeup)
         mirror = MirrorJobs(name, build, self._ledger, applied, self._job_metrics)
         yield self._loop(MIRROR, name, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
         meter = MeterCluster(name, self._ledger, applied, self._usage_metrics)
         yield self._loop(METER, name, self._job_pace(METER_SECONDS), meter, meter.close)
+        starts = ForecastStarts(name, self._ledger, self._forecaster)
+        yield self._loop(STARTS, name, self._pace(self._settings.starts_seconds, JOBS_STEP_SECONDS), starts)
         if cluster.telemetry is not None:
             read = ReadTelemetry(name, cluster.telemetry, self._ledger, applied)
             yield self._loop(

@@ -15,9 +15,7 @@ from fairway.cost.rates import gpus_behind
 from fairway.demo.history_jobs import HistoricJob
 from fairway.demo.history_run import FinishedJob, Outage, SimulatedRun
 from fairway.demo.jobs import DAY, HOUR
-from fairway.engines.virtual import Simulator
 from fairway.engines.virtual.jobs import mirror
-from fairway.engines.virtual.simulator.jobs import SimAttempt, SimEnding
 from fairway.ledger.jobs.submit import JobClass
 from fairway.ledger.seed import GeneratedHistory, PastAttempt, PastIntervention, PastJob
 from fairway.model.fleet import Fleet, Pool
@@ -28,6 +26,8 @@ from fairway.model.team import Supply
 from fairway.model.text import count
 from fairway.model.usage import CapacitySample
 from fairway.policy.capacity import CapacitySpan, NodeDevices, NodeGroup, StoredCapacity, capacity_samples
+from fairway.simulate.cluster import Simulator
+from fairway.simulate.cluster.jobs import SimAttempt, SimEnding
 
 
 def ledger_rows(fleet: Fleet, run: SimulatedRun, calendar: Calendar) -> GeneratedHistory:

@@ -16,13 +16,13 @@ from typing import Final
 
 from fairway.demo.history_jobs import HistoricJob
 from fairway.demo.jobs import DAY, HOUR
-from fairway.engines.port import Refused
-from fairway.engines.virtual import SimState, Simulator, terms_of
-from fairway.engines.virtual.simulator.jobs import SimAttempt, SimEnding
+from fairway.model.errors import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
+from fairway.simulate.cluster import SimState, Simulator, terms_of
+from fairway.simulate.cluster.jobs import SimAttempt, SimEnding
 
 MAX_WAITING: Final = 70
 """Waiting jobs in a cluster above which users submit less."""

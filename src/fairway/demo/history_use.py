@@ -11,7 +11,6 @@ from zlib import crc32
 from fairway.demo.gpu_shapes import IDLE_WATTS, device_memory_mib, draw_shape, watts_limit
 from fairway.demo.history_run import FinishedJob, SimulatedRun
 from fairway.demo.jobs import HOUR, virtual_place
-from fairway.engines.virtual import SimState
 from fairway.ledger.telemetry.seed import (
     ExporterOutage,
     PastEvent,
@@ -28,6 +27,7 @@ from fairway.model.names import NodeName, SliceName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.text import span
+from fairway.simulate.cluster import SimState
 
 _STEPS_SECONDS: Final = 7 * 86_400
 """Idle rules have been in the fleet file for so long."""

@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Final
 from zlib import crc32
 
-from fairway.engines.virtual import JobRequest
 from fairway.model.fleet import Pool, VirtualPlace
 from fairway.model.names import PriorityName, TeamName, UserName
 from fairway.model.team import Supply, Team
+from fairway.simulate.cluster import JobRequest
 
 HOUR: Final = 3600
 DAY: Final = 86400

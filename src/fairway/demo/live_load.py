@@ -19,12 +19,13 @@ import structlog
 from fairway.client.async_client import AsyncClient
 from fairway.client.contexts import Target
 from fairway.demo.users import PlannedJob, Users
-from fairway.engines.virtual import SimState, Simulator, VirtualEngine
+from fairway.engines.virtual import VirtualEngine
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Capacity, Fleet
 from fairway.model.job import PENDING_JOBS, Tolerates
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, UserName
 from fairway.model.team import Supply
+from fairway.simulate.cluster import SimState, Simulator
 from fairway.wire import jobs as wire
 
 STEP_SECONDS: Final = 1.0

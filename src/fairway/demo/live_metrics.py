@@ -23,11 +23,12 @@ from zlib import crc32
 from fairway.demo.gpu_shapes import IDLE_WATTS, GpuShape, device_memory_mib, draw_shape, watts_limit
 from fairway.demo.history_use import gpu_uuid
 from fairway.demo.jobs import ABANDONED, virtual_place
-from fairway.engines.virtual import SimState, VirtualEngine
-from fairway.engines.virtual.simulator.jobs import JobView
+from fairway.engines.virtual import VirtualEngine
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
 from fairway.model.team import Supply
+from fairway.simulate.cluster import SimState
+from fairway.simulate.cluster.jobs import JobView
 
 SAMPLE_SECONDS: Final = 5.0
 """Live jobs are short: a sample every 15 s would miss most of them."""

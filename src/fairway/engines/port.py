@@ -10,9 +10,10 @@ from typing import Final, Protocol, runtime_checkable
 
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType
-from fairway.model.errors import PermanentError, TemporaryError
+from fairway.model.errors import Refused, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.job_change import WaitingChange
 from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
@@ -32,10 +33,6 @@ from fairway.policy.recent_use import TakenAway
 
 class Unreachable(TemporaryError):
     """The engine did not answer: down, restarting, network failure or timeout."""
-
-
-class Refused(PermanentError):
-    """The engine refused a request: bad credentials, missing permissions, unknown partition."""
 
 
 @runtime_checkable
@@ -323,6 +320,26 @@ class Demotes(Protocol):
 
     async def requeue(self, jobs: Sequence[RequeueRequest], fleet: Fleet) -> Mapping[EngineId, Refused]:
         """Send running jobs back to the queue. Returns those that were refused."""
+        ...
+
+
+@runtime_checkable
+class ChangesWaiting(Protocol):
+    """An engine that can change jobs in its queue, so that they keep their place.
+
+    Calls are bounded in time, may be repeated, and raise only Unreachable or Refused.
+    """
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Return if this engine can change a waiting job so. Pure. Raises Refused otherwise."""
+        ...
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Change waiting jobs. Returns those that were refused.
+
+        One that has started and is already as wanted, or that has ended or is gone, is no refusal; one that
+        has started otherwise is refused with `job_started`.
+        """
         ...
 
 

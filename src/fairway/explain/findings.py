@@ -25,6 +25,10 @@ class Finding:
 
     code: str
     text: str
+    evidence: tuple[str, ...] = ()
+    """Who holds what, or which jobs, nodes and limits prove it: one short phrase each."""
+    subject: str = ""
+    """The team whose limit it is; empty: it is no limit of a team."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,9 @@ class WaitFacts:
     findings: tuple[Finding, ...] = ()
     """What the facts prove, the most decisive first."""
     ahead: tuple[str, ...] = ()
-    """Engine ids of jobs that go first; at most a few."""
+    """Engine ids of jobs that go first, in order: all of them, or the first few."""
     ahead_count: int | None = None
-    """None if the engine does not report it."""
+    """How many go first. None if the engine does not report it."""
     same_as: str = ""
     """Engine id of a waiting job that asks for the same: the reason is that one's, this one was not tried."""
     after: tuple[str, ...] = ()

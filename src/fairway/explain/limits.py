@@ -33,18 +33,21 @@ def exceeded_limits(request: WaitingRequest, tree: TeamTree) -> Iterator[Finding
     if limits.job_seconds is not None and (request.seconds or 0) > limits.job_seconds:
         asked, limit = span(request.seconds or 0), span(limits.job_seconds)
         yield Finding(
-            "JobTimeLimit", f"The job requests {asked}, and one job of team {team.name} may run for {limit}"
+            "JobTimeLimit",
+            f"The job requests {asked}, and one job of team {team.name} may run for {limit}",
+            subject=team.name,
         )
     if limits.job_gpus is not None and devices > limits.job_gpus:
         allowed = count(limits.job_gpus, noun)
         text = f"The job requests {devices}, and one job of team {team.name} may use {allowed}"
-        yield Finding("JobAboveLimit", text)
+        yield Finding("JobAboveLimit", text, subject=team.name)
     limit_of_user = limits.user_gpus
     if limit_of_user is not None and request.held_by_user + devices > limit_of_user:
         yield Finding(
             "UserLimit",
             f"User {request.user} already uses {request.held_by_user} of the {count(limit_of_user, noun)} "
             f"that one user of {team.name} may use in {pool}, and the job needs {devices}",
+            subject=team.name,
         )
     for each in (team, *tree.ancestors(team)):
         grant, held = each.grant(request.supply), request.held.get(each.name, 0)
@@ -54,4 +57,5 @@ def exceeded_limits(request: WaitingRequest, tree: TeamTree) -> Iterator[Finding
                 f"Team {each.name} already uses {held} of the {count(grant.ceiling, noun)} it may use in "
                 f"{pool} ({grant.guarantee} guaranteed, up to {grant.borrow} borrowed), and the job needs "
                 f"{devices}",
+                subject=each.name,
             )

@@ -128,6 +128,10 @@ class FaultCode(StrEnum):
         "Slices at prices of their own cost more or less than is paid for the GPUs they are cut from.",
     )
     NO_PRICE = "NoPrice", "The pool's price is 0 and nothing else says what it costs: its charges will be 0."
+    SLO_NEVER_MET = (
+        "SloNeverMet",
+        "An SLO that counts no jobs, or promises more GPU-hours than the GPUs of the team can deliver.",
+    )
     UNSUPPORTED_OPTION = (
         "NoWordForIt",
         "Part of a script or manifest that changes the job; Fairway cannot say it.",

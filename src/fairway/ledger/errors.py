@@ -61,6 +61,10 @@ class HeldByRole(PermanentError):
     """A job was held with a higher role than that of whoever wants to release it."""
 
 
+class JobNotChanged(PermanentError):
+    """A job started, ended or was changed by somebody else before this change of it was stored."""
+
+
 class MonthClosed(PermanentError):
     """The month is already closed: its reported charges do not change."""
 

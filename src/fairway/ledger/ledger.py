@@ -30,10 +30,16 @@ from fairway.ledger.fleet.conditions import ConditionStore, ConditionWriter
 from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
 from fairway.ledger.fleet.team_colours import TeamColourStore
+from fairway.ledger.jobs.changes import JobChangeStore, JobChangeWriter
 from fairway.ledger.jobs.dispatch import DispatchStore, DispatchWriter
 from fairway.ledger.jobs.ends import JobEndWriter
+from fairway.ledger.jobs.forecasts import JobForecastStore, JobForecastWriter
+from fairway.ledger.jobs.history import JobHistoryStore
 from fairway.ledger.jobs.mirror import MirrorStore, MirrorWriter
+from fairway.ledger.jobs.run_times import RunTimeStore, RunTimeWriter
+from fairway.ledger.jobs.snapshots import SnapshotStore
 from fairway.ledger.jobs.store import JobStore
+from fairway.ledger.jobs.waiting import WaitingStore
 from fairway.ledger.leases import LeaseStore
 from fairway.ledger.migrate import TableVersion
 from fairway.ledger.notices import NoticePreferenceStore, NoticeStore, NoticeWriter
@@ -41,6 +47,8 @@ from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
+from fairway.ledger.slos.counts import SloStore, SloWriter
+from fairway.ledger.slos.histories import HistoryStore
 from fairway.ledger.telemetry.cordons import CordonStore, CordonWriter
 from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_events import GpuEventStore, GpuEventWriter
@@ -54,6 +62,7 @@ from fairway.ledger.usage.partitions import PartitionStore
 from fairway.ledger.usage.queue import QueueStore, QueueWriter
 from fairway.ledger.usage.totals import UsageStore
 from fairway.ledger.usage.units import UnitStore
+from fairway.ledger.what_if import StudyStore, StudyWriter
 
 
 class FencedTransaction:
@@ -65,18 +74,23 @@ class FencedTransaction:
         self.applies: Final = ApplyWriter(connection, lease)
         self.drift: Final = DriftWriter(connection, lease)
         self.dispatch: Final = DispatchWriter(connection, lease)
+        self.job_changes: Final = JobChangeWriter(connection, lease)
         self.mirror: Final = MirrorWriter(connection, lease)
         self.metering: Final = MeteringWriter(connection, lease)
         self.capacity: Final = CapacityWriter(connection, lease)
         self.queue: Final = QueueWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
         self.forecasts: Final = ForecastWriter(connection, lease)
+        self.slos: Final = SloWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
         self.gpu_events: Final = GpuEventWriter(connection, lease)
         self.cordons: Final = CordonWriter(connection, lease)
         self.notices: Final = NoticeWriter(connection, lease)
         self.job_ends: Final = JobEndWriter(connection, lease)
+        self.job_forecasts: Final = JobForecastWriter(connection, lease)
         self.idle: Final = IdleWriter(connection, lease)
+        self.studies: Final = StudyWriter(connection, lease)
+        self.run_times: Final = RunTimeWriter(connection, lease)
 
 
 class Ledger:
@@ -90,10 +104,15 @@ class Ledger:
         self.clusters: Final = ClusterStore(connections)
         self.conditions: Final = ConditionStore(connections)
         self.pools: Final = PoolStore(connections)
+        self.waiting: Final = WaitingStore(connections)
+        self.snapshots: Final = SnapshotStore(connections)
+        self.job_forecasts: Final = JobForecastStore(connections)
         self.applies: Final = ApplyStore(connections)
         self.drift: Final = DriftStore(connections)
         self.jobs: Final = JobStore(connections)
+        self.job_history: Final = JobHistoryStore(connections)
         self.dispatch: Final = DispatchStore(connections)
+        self.job_changes: Final = JobChangeStore(connections)
         self.mirror: Final = MirrorStore(connections)
         self.metering: Final = MeteringStore(connections)
         self.capacity: Final = CapacityStore(connections)
@@ -107,6 +126,8 @@ class Ledger:
         self.budgets: Final = BudgetStore(connections)
         self.budget_raises: Final = BudgetRaiseStore(connections)
         self.forecasts: Final = ForecastStore(connections)
+        self.slos: Final = SloStore(connections)
+        self.job_histories: Final = HistoryStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
         self.gpu_events: Final = GpuEventStore(connections)
         self.cordons: Final = CordonStore(connections)
@@ -116,6 +137,8 @@ class Ledger:
         self.gpu_use_totals: Final = GpuUseTotals(connections)
         self.use_views: Final = UseViewStore(connections)
         self.idle: Final = IdleStore(connections)
+        self.run_times: Final = RunTimeStore(connections)
+        self.studies: Final = StudyStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.logins: Final = LoginStore(connections)

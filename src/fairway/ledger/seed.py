@@ -67,6 +67,8 @@ _QUEUE = text("""
     INSERT INTO to_meter (cluster, job) SELECT cluster, id FROM job WHERE attempts > 0 ORDER BY id
 """)
 
+_LEARN = text("UPDATE run_time_mark SET next_job = 0")
+
 # As the meter samples it: the devices that jobs waited for, from their submission to their first start.
 _WAITED = text("""
     INSERT INTO queue_hour (hour, cluster, pool, slice, seconds, device_seconds)
@@ -207,6 +209,7 @@ async def backfill(
             await connection.execute(_NEXT_ID)
             await connection.execute(_CLOCK)
             await connection.execute(_QUEUE)
+            await connection.execute(_LEARN)
         await _meter(connection, history, progress)
         await _write_capacity(connection, history)
         if history.interventions:

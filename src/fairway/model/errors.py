@@ -24,3 +24,7 @@ class TemporaryError(FairwayError):
 
 class PermanentError(FairwayError):
     """An error that stays until something is changed: loops report it and use a long interval."""
+
+
+class Refused(PermanentError):
+    """An engine refused a request: bad credentials, missing permissions, a job that could never run."""

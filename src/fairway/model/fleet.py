@@ -26,6 +26,7 @@ from fairway.model.names import (
     is_system_user,
 )
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, CostRules, Pricing
+from fairway.model.slo import Slo
 from fairway.model.team import (
     DEFAULT_FAIRNESS,
     DEFAULT_PRIORITIES,
@@ -315,6 +316,8 @@ class Fleet:
     idle: IdleRules = DEFAULT_IDLE
     budgets: tuple[NamedBudget, ...] = ()
     """Budgets besides those of teams, in file order."""
+    slos: tuple[Slo, ...] = ()
+    """Service level objectives, in file order."""
 
     def is_reserved(self, user: str) -> bool:
         """Return whether nobody may submit as `user`: a system user, or Fairway's own on a Slurm cluster."""

@@ -27,6 +27,8 @@ class NoticeKind(StrEnum):
     """An alert of Prometheus."""
     STATEMENT = "statement"
     """A month was closed; the statement is attached."""
+    SLO = "slo"
+    """A service level objective misses its target, or spends its error budget fast."""
     TEST = "test"
     """A user tries their channels. Rules do not apply to it."""
 
@@ -95,6 +97,7 @@ PERSON_KINDS: Final = (
     NoticeKind.BUDGET,
     NoticeKind.ANOMALY,
     NoticeKind.STATEMENT,
+    NoticeKind.SLO,
 )
 """Kinds that a user can choose for themself: about their jobs, then about their teams."""
 _OF_OWN_JOBS: Final = frozenset({NoticeKind.IDLE, NoticeKind.HEALTH, NoticeKind.ALERT})

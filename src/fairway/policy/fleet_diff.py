@@ -274,6 +274,9 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     for name in budgets_before | budgets:
         named = (_named_budget(budgets_before.get(name)), _named_budget(budgets.get(name)))
         yield from _differ(f"{_NAMED_BUDGET}{name}", *named)
+    slos_before, slos = ({s.name: s.text for s in f.slos} if f else {} for f in (before, after))
+    for name in slos_before | slos:
+        yield from _differ(f"SLO {name}", slos_before.get(name), slos.get(name))
     rules_before, rules = ({r.name: r for r in f.health} if f else {} for f in (before, after))
     for name in rules_before | rules:
         texts = (_health_rule(rules_before.get(name)), _health_rule(rules.get(name)))

@@ -20,8 +20,8 @@ _OPERATORS: Final = "*"
 """Whose channels those of the fleet are: no team is called so."""
 _PERSON: Final = "@"
 """What the channel of a user begins with: no team's name does."""
-_TO_MEMBERS: Final = frozenset({NoticeKind.BUDGET, NoticeKind.ANOMALY, NoticeKind.STATEMENT})
-"""Kinds that members of a team, and of the teams above it, may get: they see its costs anyway."""
+_TO_MEMBERS: Final = frozenset({NoticeKind.BUDGET, NoticeKind.ANOMALY, NoticeKind.STATEMENT, NoticeKind.SLO})
+"""Kinds that members of a team, and of the teams above it, may get: they see its costs and objectives."""
 
 
 @dataclass(frozen=True, slots=True)

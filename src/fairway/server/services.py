@@ -21,10 +21,14 @@ from fairway.server.engines import EngineFactory
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets, with_budget_holds
 from fairway.services.import_cluster import import_cluster
+from fairway.services.job_changes import JobChanger
 from fairway.services.job_logs import JobLogReader
 from fairway.services.jobs import JobServices, OpenJobLimits, Submitter
+from fairway.services.model_worker import ModelWorker
 from fairway.services.plans import Planner
 from fairway.services.policy import PolicyServices
+from fairway.services.remedies import RemedyFinder, compute_remedies
+from fairway.services.snapshots import SnapshotReader
 from fairway.services.wakeup import Wakeup
 from fairway.services.why import JobExplainer
 from fairway.wire.policy import Imported
@@ -43,15 +47,29 @@ async def build_job_services(
     limits: OpenJobLimits | None = None,
 ) -> AsyncIterator[JobServices]:
     """Yield the services that submit jobs and read logs; closes their engines at the end."""
-    cache = EngineCache(engines.for_reads)
+    cache, worker = EngineCache(engines.for_reads), ModelWorker()
+    finder = None
     try:
         submitter = Submitter(ledger, fleets, cache, wakeup=wakeup, limits=limits)
+        changer = JobChanger(ledger, submitter, wakeup)
+        finder = RemedyFinder(
+            ledger,
+            fleets,
+            SnapshotReader(ledger, fleets),
+            submitter,
+            changer,
+            partial(worker.run, compute_remedies),
+        )
         yield JobServices(
             submitter,
             JobLogReader(ledger, fleets, cache),
-            JobExplainer(ledger, fleets, cache, submitter.options),
+            JobExplainer(ledger, fleets, cache, submitter.options, finder),
+            changer,
         )
     finally:
+        if finder is not None:
+            finder.close()
+        worker.close()
         await cache.close()
 
 

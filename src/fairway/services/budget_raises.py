@@ -26,7 +26,7 @@ from fairway.model.team import Team, TeamTree
 from fairway.model.text import clean
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Clock, Fleets, with_raised_budgets
-from fairway.services.rights import Person, person_of, usage_filter, visible_teams
+from fairway.services.rights import Person, no_such_team, person_of, usage_filter, visible_teams
 from fairway.wire import budget_raises as wire
 from fairway.wire.fleet import zulu
 
@@ -215,9 +215,7 @@ def _requestable(view: _View, name: str) -> Team:
         )
     team = next((team for team in view.fleet.teams if team.name == name), None)
     if team is None:
-        raise RequestError(
-            ErrorKind.NOT_FOUND, "NoSuchTeam", f"there is no team {name}", "fairway get teams  lists them"
-        )
+        raise no_such_team(name)
     if not may_request(view.person, team.name):
         raise RequestError(
             ErrorKind.FORBIDDEN,

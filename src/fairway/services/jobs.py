@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
-from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
+from fairway.engines.port import ChangesWaiting, Explains, LogPart, Runs, Unreachable
 from fairway.ledger import HeldByRole, KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import (
     DesiredState,
@@ -27,7 +27,7 @@ from fairway.ledger.records.jobs import (
 )
 from fairway.model.access import JobPermission, Role
 from fairway.model.apply import Lifted
-from fairway.model.errors import PermanentError
+from fairway.model.errors import PermanentError, Refused
 from fairway.model.fleet import Fleet, Pool, VirtualPlace
 from fairway.model.job import (
     ENDED_JOBS,
@@ -41,8 +41,9 @@ from fairway.model.job import (
     format_job_id,
     parse_job_id,
 )
+from fairway.model.job_change import SUBMIT_AGAIN
 from fairway.model.labels import kept_labels
-from fairway.model.names import TeamName, UserName
+from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree, borrowed
 from fairway.policy.placement import (
     NoPoolFits,
@@ -103,9 +104,17 @@ class ReadsLogs(Protocol):
 class ExplainsJobs(Protocol):
     """Explains why a job waits; implemented by `services.why.JobExplainer`."""
 
-    async def why(self, job: wire.JobDetail, found: JobDetail) -> wire.Why: ...
+    async def why(self, job: wire.JobDetail, found: JobDetail, person: Person | None = None) -> wire.Why: ...
 
     async def waiting_task(self, row: JobRow) -> JobRow | None: ...
+
+
+class ChangesWaitingJobs(Protocol):
+    """Changes jobs that have not started; implemented by `services.job_changes.JobChanger`."""
+
+    async def change(
+        self, who: Person, row: JobRow, request: wire.JobChangeRequest, *, by: str
+    ) -> wire.JobChanged: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +322,34 @@ class Submitter:
         await self._count_user(snapshot, user, team)
         return snapshot.options(spec, user, team, priority)
 
+    async def place_again(self, spec: JobSpec, user: UserName, stays_on: Supply | None = None) -> NewJob:
+        """Place the changed spec of a stored job, with `stays_on` there. Stores and counts nothing.
+
+        Raises NotAllowed or NoPoolFits.
+        """
+        snapshot = await self._snapshot()
+        team, priority = snapshot.team_and_priority(spec, user)
+        await self._count_user(snapshot, user, team)
+        refusals: dict[Supply, Refused] = {}
+        while True:  # ends: each round either chooses or rules one more supply out
+            found = snapshot.options(spec, user, team, priority, refusals)
+            if stays_on is not None:
+                found = replace(found, fits=tuple(o for o in found.fits if o.supply == stays_on))
+            placement = choose(found)
+            order = _order(spec, user, team, priority, placement.supply)
+            refusal = (await self._preview(snapshot.fleet, order)).refusal
+            if refusal is None:
+                return _new_job(snapshot.fleet, spec, user, team, priority, placement)
+            refusals[placement.supply] = refusal
+
+    async def check_change(self, cluster: ClusterName, before: Order, after: Order) -> None:
+        """Return if the engine of a cluster can change a waiting job so. Raises Refused otherwise."""
+        fleet = await self._fleet()
+        engine = await self._engines.get(*fleet.engine_parts(cluster))
+        if not isinstance(engine, ChangesWaiting):
+            raise Refused("CannotChange", f"cluster {cluster} cannot change jobs that wait", SUBMIT_AGAIN)
+        engine.check_change(before, after, fleet)
+
     async def _place(self, snapshot: _SupplySnapshot, spec: JobSpec, user: UserName, *, hold: bool) -> NewJob:
         team, priority = snapshot.team_and_priority(spec, user)
         await self._count_user(snapshot, user, team)
@@ -327,16 +364,7 @@ class Submitter:
             answers[placement.supply] = (await self._preview(snapshot.fleet, order)).refusal
         # Later jobs of the same batch, and of the next seconds, must not count on the same devices.
         snapshot.take(team, placement.supply, spec.devices * max(1, len(spec.array)))
-        return NewJob(
-            spec,
-            user,
-            team.name,
-            priority.name,
-            placement,
-            hold,
-            project=spec.project or "",
-            labels=kept_labels(spec.labels, snapshot.fleet.cost.labels),
-        )
+        return _new_job(snapshot.fleet, spec, user, team, priority, placement, hold=hold)
 
     async def _count_open(self, snapshot: _SupplySnapshot, user: UserName, jobs: Sequence[NewJob]) -> None:
         """Add jobs to the open ones of their user and teams. Raises TooManyOpenJobs, and then adds none."""
@@ -447,6 +475,22 @@ class Submitter:
         return found
 
 
+def _new_job(
+    fleet: Fleet,
+    spec: JobSpec,
+    user: UserName,
+    team: Team,
+    priority: Priority,
+    placement: Placement,
+    *,
+    hold: bool = False,
+) -> NewJob:
+    labels = kept_labels(spec.labels, fleet.cost.labels)
+    return NewJob(
+        spec, user, team.name, priority.name, placement, hold, project=spec.project or "", labels=labels
+    )
+
+
 def _require_room(whose: str, open_jobs: int, new: int, most: int, kind: str) -> None:
     if open_jobs + new > most:
         raise TooManyOpenJobs(
@@ -475,6 +519,7 @@ class JobServices:
     submitter: Submitter
     log_reader: ReadsLogs
     explainer: ExplainsJobs
+    changer: ChangesWaitingJobs
 
 
 async def submit_jobs(
@@ -486,7 +531,7 @@ async def submit_jobs(
     try:
         stored = await submitter.submit(specs, user, by=caller.name, key=request.key, hold=request.hold)
     except PermanentError as error:
-        raise _refusal(error) from error
+        raise placement_refusal(error) from error
     return wire.Submitted(
         jobs=[convert.submitted(s, job.ids, job.placement) for s, job in zip(specs, stored, strict=True)]
     )
@@ -501,7 +546,7 @@ async def dry_run_job(
     try:
         found = await submitter.dry_run(spec, user)
     except PermanentError as error:
-        raise _refusal(error) from error
+        raise placement_refusal(error) from error
     return wire.DryRun(
         could_run=found.could_run,
         why=found.why,
@@ -608,7 +653,7 @@ async def explain_job(
     `now`: None for the present.
     """
     job = await describe_job(ledger, fleets, found, person)
-    why = await explainer.why(job, found)
+    why = await explainer.why(job, found, person)
     if job.last_seen_at is None:
         fleet, at = await fleets.current(), now or datetime.now(UTC)
         advice = await advise_job(ledger, fleet, found, person, at)
@@ -791,8 +836,8 @@ async def _affected(ledger: Ledger, row: JobRow) -> list[JobId]:
     return sorted([task.id async for task in tasks_of(ledger, row.id, OPEN_JOBS)]) or [row.id]
 
 
-def _refusal(error: PermanentError) -> RequestError:
-    """Convert the reason why jobs were not stored to an error for the caller."""
+def placement_refusal(error: PermanentError) -> RequestError:
+    """Convert the reason why jobs were not stored, or not changed, to an error for the caller."""
     match error:
         case NotAllowed():
             return RequestError.wrap(ErrorKind.FORBIDDEN, error)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Protocol
 
-from fairway.engines.port import Governs, Inspects, Observes, Refused, Unreachable, Withdraws
-from fairway.model.errors import FairwayError, PermanentError
+from fairway.engines.port import Governs, Inspects, Observes, Unreachable, Withdraws
+from fairway.model.errors import FairwayError, PermanentError, Refused
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
 from fairway.policy.guarantees import count_devices, guarantees_to_check, guarantees_too_high

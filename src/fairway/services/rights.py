@@ -138,6 +138,13 @@ def no_such_pool(pool: str) -> RequestError:
     )
 
 
+def no_such_team(team: str) -> RequestError:
+    """Build the error for the name of a team that does not exist."""
+    return RequestError(
+        ErrorKind.NOT_FOUND, "NoSuchTeam", f"there is no team {team}", "fairway get teams  lists them"
+    )
+
+
 def usage_filter(
     token: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
 ) -> UsageFilter:
@@ -156,9 +163,7 @@ def usage_filter(
 def _subtree(fleet: Fleet, team: str, visible: frozenset[str] | None) -> frozenset[str]:
     tree = TeamTree(fleet.teams)
     if team not in tree:
-        raise RequestError(
-            ErrorKind.NOT_FOUND, "NoSuchTeam", f"there is no team {team}", "fairway get teams  lists them"
-        )
+        raise no_such_team(team)
     if visible is not None and team not in visible:
         raise RequestError(
             ErrorKind.FORBIDDEN,

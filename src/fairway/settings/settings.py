@@ -102,6 +102,9 @@ class Settings:
     budget_seconds: float = _setting(
         "How often the spending of teams is compared with their budgets.", "10", number(1, 3600)
     )
+    starts_seconds: float = _setting(
+        "How often it is forecast when the waiting jobs of each cluster start.", "60", number(5, 86_400)
+    )
     archive_url: str | None = _setting(
         "Object store for raw usage of old months (s3://, gs://, az://, file://); it stays answerable."
         " Credentials come from the environment, as the provider's own tools read them.",

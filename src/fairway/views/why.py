@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, Literal
 
 from fairway.cost.budget_text import SPENT_CODE
+from fairway.explain.binding import ALONE, REPEATED, in_binding_order
+from fairway.explain.findings import Finding
 from fairway.explain.reasons import REASONS, WaitReason
+from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.team import Supply
-from fairway.model.text import clean, count, sentence, span
+from fairway.model.text import clean, count, duration_text, sentence, span
+from fairway.simulate.remedies import Remedy
 from fairway.views.jobs import STATE_WORDS, name_and_state, nodes_text, pool_text, request_text
 from fairway.wire import jobs as wire
 
@@ -27,6 +31,8 @@ GPU_EVENT: Final = "gpu"
 """The kind of an event of a job's timeline: a GPU of it reported an error."""
 GPU_FAILED: Final = "gpu-failed"
 """The same, and it explains the end of an attempt."""
+_KILLED: Final = 9
+"""The signal of the kernel's out-of-memory killer."""
 SILENT_SECONDS: Final = 30
 """After this time, the engine has had a chance to report a reason."""
 
@@ -45,6 +51,7 @@ class WaitAnswer:
     """Why the engine gives no reason that can be trusted; empty: it does."""
     problem: str = ""
     """Why the engine could not be asked; empty: it answered."""
+    evidence: tuple[str, ...] = ()
 
 
 def build_why(
@@ -203,7 +210,7 @@ def _answer_reason(job: wire.JobDetail, answer: WaitAnswer, now: datetime) -> wi
     reason = REASONS.get(answer.code)
     if reason is not None:
         text = sentence(answer.text) if answer.text else reason.means
-        return _why_reason(job, reason, " ".join([text, *notes]), answer.engine)
+        return _why_reason(job, reason, " ".join([text, *notes]), answer.engine, answer.evidence)
     if answer.engine:
         return _why_reason(job, REASONS["EngineSays"], " ".join([answer.engine, *notes]))
     silent = REASONS["EngineSilent"]
@@ -217,6 +224,8 @@ def _answer_reason(job: wire.JobDetail, answer: WaitAnswer, now: datetime) -> wi
 def _ending_reason(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
     """Generate how the job ended, if a reason is known, with a remedy if there is one."""
     if not (job.reason or job.code):
+        if (how := _plain_ending(job)) is not None:
+            yield wire.WhyReason(code="", text=how[0], hint=how[1], engine="")
         return
     reason = REASONS.get(job.code)
     hint = reason.remedy_for(job.id, job.engine_id) if reason else job.hint
@@ -225,28 +234,73 @@ def _ending_reason(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
     yield wire.WhyReason(code=job.code, text=clean(job.reason or job.code), hint=clean(hint), engine="")
 
 
-def _why_reason(job: wire.JobDetail, reason: WaitReason, text: str = "", engine: str = "") -> wire.WhyReason:
+def _plain_ending(job: wire.JobDetail) -> tuple[str, str] | None:
+    """Return how a job ended of which its engine says no more, and what to do. Returns None if nothing."""
+    last = job.attempts[-1] if job.attempts else None
+    if last is None or job.native:
+        return None
+    if job.state is JobState.TIMED_OUT:
+        limit = "" if job.time_seconds is None else f" of {duration_text(job.time_seconds)}"
+        longer = "TIME" if job.time_seconds is None else duration_text(2 * job.time_seconds)
+        return (
+            f"The job reached its time limit{limit} and was ended.",
+            f"submit it again with a longer limit:  fairway submit --again {job.id} --time {longer}",
+        )
+    if job.state is JobState.FAILED and (last.signal == _KILLED or job.exit_code == 128 + _KILLED):
+        return (
+            "The program was killed (signal 9), as it is when it needs more memory than the job has.",
+            f"show its output:  fairway logs {job.id}; if it needs more memory:  "
+            f"fairway submit --again {job.id} --memory SIZE",
+        )
+    return None
+
+
+def with_remaining(why: wire.Why, job: wire.JobDetail, findings: Sequence[Finding]) -> wire.Why:
+    """Add to the reasons why a job does not start what would remain without them, in binding order."""
+    if not why.reasons or job.state not in OPEN_JOBS or job.state is JobState.RUNNING:
+        return why
+    known = {reason.code for reason in why.reasons}
+    last = max(why.reasons, key=lambda reason: reason.code in ALONE)
+    chain = in_binding_order(Finding(last.code, last.text), findings)[1:]
+    added = [
+        _why_reason(job, REASONS[f.code], sentence(f.text) if f.text else "", evidence=f.evidence)
+        for f in chain
+        if f.code in REASONS and (f.code not in known or f.code in REPEATED)
+    ]
+    shown = {clean(r.text) for r in why.reasons}
+    return why.model_copy(update={"reasons": [*why.reasons, *(r for r in added if r.text not in shown)]})
+
+
+def _why_reason(
+    job: wire.JobDetail,
+    reason: WaitReason,
+    text: str = "",
+    engine: str = "",
+    evidence: Sequence[str] = (),
+) -> wire.WhyReason:
     return wire.WhyReason(
         code=reason.code,
         text=clean(text) or reason.means,
         hint=reason.remedy_for(job.id, job.engine_id),
         engine=clean(engine),
+        evidence=[clean(text) for text in evidence],
     )
 
 
-def smaller_option(job: wire.Job, gpus: int, nodes: int) -> wire.Alternative:
-    """Describe a smaller request that the free GPUs of the job's pool allow now."""
+def smaller_option(job: wire.Job, gpus: int, nodes: int, *, in_place: bool = True) -> wire.Alternative:
+    """Describe a smaller request that the free GPUs of the job's pool allow now.
+
+    `in_place`: its engine can change the job; otherwise it has to be submitted again.
+    """
     noun = f"{job.slice} slice" if job.slice else "GPU"
     if nodes == job.nodes:
         text = f"{count(gpus, noun)}{' per node' if nodes > 1 else ''} instead of {job.gpus}"
     else:
         text = f"{count(nodes, 'node')} instead of {job.nodes}"
-    verb = "fits" if (gpus if nodes == job.nodes else nodes) == 1 else "fit"
-    flag = f"{gpus}x{job.slice}" if job.slice else str(gpus)
-    again = f"--gpus {flag}" + (f" --nodes {nodes}" if nodes > 1 else "")
     return wire.Alternative(
-        text=f"{text} {verb} now",
-        command=f"fairway cancel {job.id}, then submit it again with  {again}",
+        kind="resize",
+        text=text,
+        command=resize_command(job, gpus, nodes, in_place=in_place),
         pool=job.pool or "",
         slice=job.slice,
         gpus=gpus,
@@ -255,15 +309,81 @@ def smaller_option(job: wire.Job, gpus: int, nodes: int) -> wire.Alternative:
     )
 
 
-def pool_option(job: wire.Job, where: Supply, change: Decimal, currency: str) -> wire.Alternative:
+def pool_option(
+    job: wire.Job, where: Supply, change: Decimal, currency: str, *, in_place: bool = True
+) -> wire.Alternative:
     """Describe another pool that can start the job now; `change`: of the price of a GPU-hour."""
-    price = f", {change:+.2f} {currency} per GPU-hour" if change else ", at the same price"
+    price = f"{change:+.2f} {currency} per GPU-hour" if change else "at the same price"
     return wire.Alternative(
-        text=f"pool {where.pool} has room now{price}",
-        command=f"fairway cancel {job.id}, then submit it again with  --pool {where.pool}",
+        kind="move",
+        text=price,
+        command=change_command(
+            job, f"move {job.id} --pool {where.pool}", f"--pool {where.pool}", in_place=in_place
+        ),
         pool=where.pool,
         slice=where.slice,
         gpus=job.gpus,
         nodes=job.nodes,
         price_change=change or None,
     )
+
+
+def remedy_option(job: wire.Job, remedy: Remedy, fleet: Fleet, today: date) -> wire.Alternative:
+    """Describe a change of a waiting job that the model has verified."""
+    change, request = remedy.candidate.change, remedy.candidate.request
+    gpus = job.gpus if change.gpus is None else change.gpus
+    nodes = job.nodes if change.nodes is None else change.nodes
+    kind: Literal["move", "resize", "set-time", "set-priority"] = "resize"
+    noun = f"{job.slice} slice" if job.slice else "GPU"
+    if change.pool is not None:
+        kind, what = "move", ""
+        command = f"fairway move {job.id} --pool {change.pool}"
+        if remedy.candidate.elsewhere is not None:
+            command = f"fairway submit --again {job.id} --pool {change.pool}; fairway cancel {job.id}"
+    elif change.time_seconds is not None:
+        kind, what = "set-time", "jobs like it nearly always ended sooner"
+        command = f"fairway set-time {job.id} {duration_text(change.time_seconds)}"
+    elif change.priority is not None:
+        kind, what = "set-priority", f"instead of {job.priority}"
+        command = f"fairway set-priority {job.id} {change.priority}"
+    else:
+        what = f"{count(gpus * nodes, noun)} instead of {job.gpus * job.nodes}"
+        command = resize_command(job, gpus, nodes, in_place=True)
+    sooner = f"{span(remedy.sooner)} sooner"
+    price = None
+    costs = ""
+    own = next((p for p in fleet.pools if p.name == job.pool), None)
+    new = next((p for p in fleet.pools if p.name == request.pool), None)
+    if own is not None and new is not None and not job.slice and not request.slice:
+        price = new.list_price(today) - own.list_price(today)
+        more = new.list_price(today) * gpus * nodes - own.list_price(today) * job.gpus * job.nodes
+        if more:
+            costs = f"{abs(more):.2f} {fleet.currency} an hour {'more' if more > 0 else 'less'}"
+    return wire.Alternative(
+        kind=kind,
+        text=", ".join(filter(None, (what, sooner, costs))),
+        command=command,
+        effect="starts now" if remedy.starts_now else f"within {span(remedy.within)}",
+        starts_now=remedy.starts_now,
+        starts_within_seconds=None if remedy.starts_now else remedy.within,
+        sooner_seconds=remedy.sooner,
+        pool=request.pool,
+        slice=request.slice,
+        gpus=gpus,
+        nodes=nodes,
+        price_change=price or None,
+    )
+
+
+def resize_command(job: wire.Job, gpus: int, nodes: int, *, in_place: bool) -> str:
+    """Return the command that changes how many GPUs or nodes a waiting job requests."""
+    flag = f"{gpus}x{job.slice}" if job.slice else str(gpus)
+    again = f"--gpus {flag}" + (f" --nodes {nodes}" if nodes > 1 else "")
+    parts = [f"--gpus {gpus}"] if gpus != job.gpus else []
+    parts += [f"--nodes {nodes}"] if nodes != job.nodes else []
+    return change_command(job, f"resize {job.id} {' '.join(parts)}", again, in_place=in_place)
+
+
+def change_command(job: wire.Job, verb: str, flags: str, *, in_place: bool) -> str:
+    """Return the command that changes a waiting job, or how to submit it again with other flags."""
+    return f"fairway {verb}" if in_place else f"fairway cancel {job.id}, then submit it again with  {flags}"

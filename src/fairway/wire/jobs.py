@@ -376,6 +376,24 @@ class ChangeRequest(RequestBody):
     )
 
 
+class JobChangeRequest(RequestBody):
+    """Change a job that has not started; what is null stays as it is."""
+
+    pool: _Name | None = Field(default=None, description="the pool to wait for")
+    gpus: int | None = Field(default=None, ge=1, le=1024, description="GPUs or slices on each node")
+    nodes: int | None = Field(default=None, ge=1, le=10_000)
+    time_seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS, description="the time limit")
+    priority: _Name | None = None
+    dry_run: bool = Field(default=False, description="check everything, and change nothing")
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        wanted = (self.pool, self.gpus, self.nodes, self.time_seconds, self.priority)
+        if all(value is None for value in wanted):
+            raise ValueError("say what to change: pool, gpus, nodes, time_seconds or priority")
+        return self
+
+
 class KeepRequest(ChangeRequest):
     """Have idle rules leave these jobs alone: all of them, or none if one of them may not be changed."""
 
@@ -646,6 +664,11 @@ class WhyReason(Wire):
     text: str = Field(description="what it means, for people")
     hint: str = Field(description="what would help; empty: nothing")
     engine: str = Field(description="the engine's own text, if it differs; empty: none")
+    evidence: list[str] = Field(
+        default=[],
+        examples=[["bob holds 24 GPUs with 3 jobs: 8f1a, 8f1b, 8f1c"]],
+        description="who holds what, or which jobs, nodes and limits prove it",
+    )
 
 
 class Diagnosis(Wire):
@@ -688,6 +711,9 @@ class JobQueue(Wire):
 
     position: int = Field(description="1: it is next")
     waiting: int = Field(description="jobs that wait for the same GPUs, this one included")
+    devices_ahead: int = Field(default=0, description="GPUs or slices that the jobs ahead request")
+    team_ahead: int = Field(default=0, description="jobs of the same team among those ahead")
+    team_devices_ahead: int = Field(default=0, description="GPUs or slices that these request")
     ahead: list[QueuedJob] = Field(description="the first jobs ahead of it, in order; at most five")
     ending: list[QueuedJob] = Field(
         description="running jobs on the same GPUs whose time limit ends soonest; at most three"
@@ -695,15 +721,46 @@ class JobQueue(Wire):
 
 
 class Alternative(Wire):
-    """A change of a waiting job's request that the GPUs that are free now allow."""
+    """A change that would let a waiting job start sooner, verified before it is offered."""
 
-    text: str = Field(examples=["4 GPUs instead of 8 fit now"])
-    command: str = Field(examples=["fairway cancel 8f3k, then submit it again with  --gpus 4"])
+    kind: Literal["move", "resize", "set-time", "set-priority", "wait", "limit"] = Field(
+        default="resize", description="what changes: the pool, the GPUs, the time limit, …; `wait`: nothing"
+    )
+    text: str = Field(examples=["4 GPUs instead of 8"])
+    command: str = Field(examples=["fairway resize 8f3k --gpus 4"])
+    effect: str = Field(
+        default="starts now", examples=["starts now", "in 5 to 20 min"], description="what it would do"
+    )
+    starts_now: bool = Field(default=True, description="whether it would start at once")
+    starts_within_seconds: float | None = Field(
+        default=None, description="it would start within this time in 9 of 10 futures; null: at once"
+    )
+    sooner_seconds: float | None = Field(
+        default=None, description="how much earlier than without it, on average; null: not known"
+    )
     pool: str
     slice: str | None
     gpus: int = Field(description="on each node")
     nodes: int
     price_change: Price | None = Field(description="per GPU-hour; null: the price is the same")
+
+
+class ForecastStart(Wire):
+    """When a waiting job is expected to start, by simulated futures, or why nobody can know."""
+
+    earliest: Moment | None = Field(description="a tenth of the futures have it start by then")
+    expected: Moment | None = Field(description="half of the futures have it start by then")
+    latest: Moment | None = Field(
+        description="nine tenths of the futures have it start by then; null: it is beyond what they reach"
+    )
+    confidence: float = Field(default=0.8, description="of the range from `earliest` to `latest`")
+    started: float = Field(default=0.0, description="the part of the futures in which it starts at all")
+    futures: int = Field(default=0, description="how many were simulated")
+    computed_at: Moment | None = Field(default=None, description="of which moment they are")
+    age_seconds: float | None = Field(default=None, description="how long ago that was")
+    samples: int = Field(default=0, description="finished jobs that its own run time is predicted from")
+    source: str = Field(default="", description="whose jobs these are", examples=["jobs of alice"])
+    unknown: str = Field(default="", description="why nobody can know; empty: there is a forecast")
 
 
 class Why(Wire):
@@ -720,9 +777,20 @@ class Why(Wire):
     submitted_at: Moment
     started_at: Moment | None = Field(description="of the last attempt")
     ended_at: Moment | None
-    reasons: list[WhyReason] = Field(description="why it does not start, or why it ended; may be empty")
+    reasons: list[WhyReason] = Field(
+        description="why it does not start, in the order in which the reasons bind: each would remain if "
+        "those before it were lifted; or why it ended; may be empty"
+    )
     queue: JobQueue | None = Field(default=None, description="null: the job does not wait in a queue")
-    alternatives: list[Alternative] = Field(default=[], description="what could start now instead")
+    expected: ForecastStart | None = Field(
+        default=None, description="when it is expected to start; null: the job has started"
+    )
+    alternatives: list[Alternative] = Field(
+        default=[], description="what would help, each verified in the model; the best first"
+    )
+    alternatives_pending: bool = Field(
+        default=False, description="what would help is still being verified: ask again in some seconds"
+    )
     diagnosis: Diagnosis | None = Field(
         default=None,
         description="what limits the use of its GPUs in the last hours or, if it has ended, what limited it; "
@@ -740,11 +808,49 @@ class Why(Wire):
     )
 
 
+class WaitSum(Wire):
+    """The jobs that wait for the same reason."""
+
+    code: str = Field(description="a reason code; empty: no reason is known yet")
+    text: str = Field(description="what the reason means")
+    hint: str = Field(description="what to do about it")
+    jobs: int
+    devices: int = Field(description="GPUs or slices that they request")
+    gpu_hours: float = Field(description="devices times the hours since the submission")
+    largest: list[str] = Field(description="at most three of the jobs, the most GPU-hours first")
+
+
+class WaitSums(Wire):
+    """What keeps jobs from starting, the most GPU-hours first."""
+
+    reasons: list[WaitSum]
+
+
 class Changed(Wire):
     """What came of cancel, hold or release."""
 
     changed: list[str] = Field(description="jobs that were changed; for an array, all its open tasks")
     unchanged: list[str] = Field(description="jobs that have ended, or were in this state already")
+
+
+class ChangedValue(Wire):
+    """One value of a job before and after a change."""
+
+    name: str = Field(examples=["GPUs"])
+    before: str = Field(examples=["8"])
+    after: str = Field(examples=["4"])
+
+
+class JobChanged(Wire):
+    """What came of a change of a waiting job."""
+
+    id: str = Field(examples=["8f3k"])
+    requested: bool = Field(
+        description="the change was stored, and is made at once, on the job's cluster too if it is there "
+        "already; false: a dry run, or the job is so already"
+    )
+    changes: list[ChangedValue] = Field(description="empty: the job is so already")
+    placement: Placement = Field(description="where it waits after the change")
 
 
 class JobStates(Wire):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.job import Ending, EngineId, EngineName, JobState
 from lab.kubernetes import kwok
 from lab.kubernetes.api import ApiError

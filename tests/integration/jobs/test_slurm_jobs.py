@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.port import LogPart, Refused, Unreachable
+from fairway.engines.port import LogPart, Unreachable
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.jobs import mirror
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, SlurmConnection
 from fairway.model.job import (
     ENDED_JOBS,

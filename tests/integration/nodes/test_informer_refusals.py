@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, KubernetesConnection
 from fairway.model.names import ClusterName
 from lab import Instance, find

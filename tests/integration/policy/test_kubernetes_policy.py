@@ -12,8 +12,8 @@ import pytest
 
 from fairway.engines.kubernetes.api.kinds import INTERVENER, KINDS, OVERRIDDEN, RELEASED
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.port import Refused
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, Fleet, KubernetesConnection
 from fairway.policy.objects import Action, Change, FoundObject, ObjectKey
 from fairway.policy.plan import compute_adoption, compute_changes

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, KubernetesConnection
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName

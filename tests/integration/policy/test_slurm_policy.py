@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.names import GATE, LENT, LOW, WAITING_URGENT
 from fairway.engines.slurm.policy.render import render_slurm
 from fairway.files import parse_fleet
 from fairway.files.fleet.write import compose_fleet
+from fairway.model.errors import Refused
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
 from fairway.model.observation import Observation

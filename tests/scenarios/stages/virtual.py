@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fairway.engines.port import Refused
 from fairway.engines.virtual import VirtualEngine
-from fairway.engines.virtual.simulator.jobs import JobChange, JobRequest, SimState
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.simulate.cluster.jobs import JobChange, JobRequest, SimState
 from tests.scenarios.hand import Denied, JobSeen, Order, State
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ Answer = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 ENGINE_ROUTES = {
     "GET /v1/jobs/{id}/log",
     "GET /v1/jobs/{id}/why",
+    "POST /v1/jobs/{id}/change",
     "POST /v1/adoptions",
     "POST /v1/applies",
     "POST /v1/imports",

@@ -110,6 +110,11 @@ async def test_a_job_from_asking_to_its_end(
     assert log == {"attempt": 0, "text": "", "offset": 0, "next_offset": 0, "ended": False}
     counts = (await http.get("/v1/jobs/counts", headers=alice)).json()["counts"]
     assert [(c["state"], c["jobs"], c["devices"], c["team"]) for c in counts] == [("queued", 1, 2, "nlp")]
+    waits = (await http.get("/v1/waits?pool=lab-a100&team=nlp", headers=alice)).json()["reasons"]
+    assert [(w["code"], w["jobs"], w["devices"], w["largest"]) for w in waits] == [("", 1, 2, [made["id"]])]
+    for wrong, code in (("pool=none", "NoSuchPool"), ("team=none", "NoSuchTeam")):
+        refused = await http.get(f"/v1/waits?{wrong}", headers=alice)
+        assert (refused.status_code, refused.json()["code"]) == (404, code)
     states = (await http.get(f"/v1/jobs/states?id={made['id']}", headers=alice)).json()
     assert states == {"states": {made["id"]: "queued"}}
     missing = await http.get(f"/v1/jobs/states?id={made['id']}&id=zzzz", headers=alice)
@@ -460,3 +465,58 @@ async def test_what_idle_rules_did_is_listed_newest_first(
     ]
     rest = await http.get(f"/v1/idle-steps?limit=2&cursor={first['next_cursor']}", headers=alice)
     assert [s["action"] for s in rest.json()["items"]] == ["warn"]
+
+
+async def test_a_waiting_job_is_changed_as_far_as_a_new_one_could_be(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    (made,) = await submit(http, alice, HELLO | {"gpus": {"count": 2}})
+    path = f"/v1/jobs/{made['id']}/change"
+
+    async def change(who: dict[str, str], **values: object) -> tuple[int, dict[str, Any]]:
+        answer = await http.post(path, headers=who, json=values)
+        return answer.status_code, answer.json()
+
+    tried = await change(alice, gpus=4, time_seconds=3600, dry_run=True)
+    assert tried[0] == 200
+    assert tried[1]["requested"] is False
+    assert tried[1]["changes"] == [
+        {"name": "GPUs", "before": "2", "after": "4"},
+        {"name": "time limit", "before": "none", "after": "1h"},
+    ]
+    seen = (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()
+    assert [e["kind"] for e in seen["events"]] == ["submitted"]
+
+    assert (await change(alice, gpus=4))[1]["requested"] is True
+    assert (await change(alice, gpus=4))[1]["changes"] == [], "it will be so already"
+    assert (await change(alice, gpus=3))[1]["changes"] == [{"name": "GPUs", "before": "4", "after": "3"}]
+    seen = (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()
+    assert [(e["kind"], e["by"], e["text"]) for e in seen["events"][1:]] == [
+        ("change-requested", "alice", "GPUs 2 → 4"),
+        ("change-requested", "alice", "GPUs 4 → 3"),
+    ]
+
+    lead = await bearer(ledger, Role.LEAD, "bob")
+    other_lead = await bearer(ledger, Role.LEAD, "carol")
+    assert (await change(other_lead, gpus=1))[1]["code"] == "NotYourJob"
+    assert (await change(lead, gpus=1, dry_run=True))[0] == 200
+
+    refusals: dict[str, tuple[dict[str, object], int, str]] = {
+        "urgent priorities are not the team's": ({"priority": "urgent"}, 403, "PriorityNotAllowed"),
+        "nobody knows the pool": ({"pool": "moon"}, 422, "NoSuchPool"),
+        "the grant is smaller": ({"gpus": 8, "nodes": 9}, 422, "NoPoolFits"),
+        "nothing to change": ({}, 422, "InvalidRequest"),
+    }
+    for what, (values, status, code) in refusals.items():
+        assert (await change(alice, **values))[0] == status, what
+        assert (await change(alice, **values))[1]["code"] == code, what
+    await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})
+    assert (await change(alice, gpus=1))[1]["code"] == "JobEnded"
+
+
+async def test_what_has_a_request_of_its_own_is_not_changed(
+    http: httpx2.AsyncClient, alice: dict[str, str]
+) -> None:
+    (made,) = await submit(http, alice, HELLO | {"array": [1, 2]})
+    answer = await http.post(f"/v1/jobs/{made['ids'][1]}/change", headers=alice, json={"gpus": 2})
+    assert (answer.status_code, answer.json()["code"]) == (409, "ArrayNotChanged")

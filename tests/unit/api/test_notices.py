@@ -102,6 +102,7 @@ async def test_a_user_chooses_what_they_get(http: httpx2.AsyncClient, ledger: Le
         "alert": "at-once",
         "budget": "never",
         "anomaly": "never",
+        "slo": "never",
         "statement": "never",
     }
     body: dict[str, Any] = {

@@ -72,8 +72,8 @@ def test_tests_that_are_told_to_end_end_what_they_started(tmp_path: Path) -> Non
     )
     run = Run(
         tmp_path,
-        Stage("tests", pytest_here, 60),
-        Stage("fails", f"for _ in $(seq 300); do [ -s {pid} ] && break; sleep 0.1; done; false", 60),
+        Stage("tests", pytest_here, 300),
+        Stage("fails", f"for _ in $(seq 1800); do [ -s {pid} ] && break; sleep 0.1; done; false", 300),
     )
     assert run.ended == ["fails"]
     assert not Path("/proc", pid.read_text()).exists()

@@ -235,6 +235,7 @@ def page(*items: object, cursor: str | None = None) -> Answer:
         ("close_month", {"month": "2026-10"}, [problem(409)]),
         ("export_focus", {"window": "30d"}, [(200, "text/csv", b"a,b")]),
         ("export_focus", {"window": "30d", "team": "x"}, [problem(403)]),
+        ("export_jobs", {"days": 7}, [(200, "text/csv", b"at,seconds")]),
     ],
 )
 def test_whoever_awaits_asks_and_hears_the_same(

@@ -101,6 +101,15 @@ WHY = {
         "ahead": [{"id": "8f3j", "name": "big", "user": "bob", "team": "nlp", "devices": 8, "ends_at": None}],
         "ending": [{"id": "8f3a", "name": "old", "user": "eve", "team": "nlp", "devices": 1, "ends_at": T}],
     },
+    "expected": {
+        "earliest": T,
+        "expected": T,
+        "latest": T,
+        "computed_at": T,
+        "age_seconds": 30.0,
+        "futures": 24,
+        "unknown": "",
+    },
     "alternatives": [
         {
             "text": "4 GPUs instead of 8 fit now",
@@ -184,7 +193,8 @@ def test_tables_of_records_are_those_of_wire_types() -> None:
             return jobs_view(groups, NOW, wide=wide, filtered=False, more=True)
 
         assert shown(_record) == shown(job_wire.Job.model_validate)
-    assert why_lines(_record(WHY), 80) == why_lines(job_wire.Why.model_validate(WHY), 80)
+    for why in (WHY, WHY | {"state": "waiting", "started_at": None, "ended_at": None}):
+        assert why_lines(_record(why), 80) == why_lines(job_wire.Why.model_validate(why), 80)
 
 
 class Server:

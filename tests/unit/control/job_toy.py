@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from fairway.engines.port import LogPart, MirrorBatch, Refused, SubmitResult
+from fairway.engines.port import LogPart, MirrorBatch, SubmitResult
 from fairway.ledger import Lease, Ledger, Revision
 from fairway.ledger.records.jobs import NewJob
 from fairway.model.apply import ApplyState, Lifted
+from fairway.model.errors import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.job import (
@@ -33,6 +34,7 @@ from fairway.model.job import (
     Placement,
     SeenJob,
 )
+from fairway.model.job_change import WaitingChange, job_started
 from fairway.model.names import ClusterName, NodeName, PoolName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Supply, Team
 
@@ -126,6 +128,8 @@ class Field:
     forgotten: set[EngineId] = field(default_factory=set)
     """Not even in the records."""
     cannot: dict[EngineId, Refused] = field(default_factory=dict)
+    unchangeable: dict[str, Refused] = field(default_factory=dict)
+    """By the person's word for a job."""
     told: list[tuple[str, tuple[EngineId, ...]]] = field(default_factory=list)
     marks: list[str | None] = field(default_factory=list)
     snapshots: list[bool] = field(default_factory=list)
@@ -227,6 +231,36 @@ class ToyRuns:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._tell("release", ids, JobState.WAITING)
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        refusal = self.world.unchangeable.get(after.spec.name)
+        if refusal is not None:
+            raise refusal
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        self._hear()
+        await asyncio.sleep(0)
+        self.world.told.append(("change", tuple(one.engine_id for one in changes)))
+        no = {id_: refusal for id_, refusal in self.world.cannot.items() if id_ in self.world.jobs}
+        for one in changes:
+            job = self.world.jobs[one.engine_id]
+            spec = one.after.spec
+            wanted = replace(
+                job,
+                gpus=spec.gpus.count,
+                nodes=spec.nodes,
+                supply=one.after.supply,
+                priority=one.after.priority,
+                time_seconds=spec.time_seconds,
+            )
+            if one.engine_id in no or wanted == job or job.ended_at is not None:
+                continue
+            if job.state is JobState.RUNNING:
+                no[one.engine_id] = job_started(one.engine_id)
+            else:
+                self.world.set(wanted)
+        await asyncio.sleep(0)
+        return no
 
     async def _tell(self, verb: str, ids: Sequence[EngineId], state: JobState) -> Mapping[EngineId, Refused]:
         self._hear()

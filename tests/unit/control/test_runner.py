@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control import Engine, Runner
 from fairway.control.loop import LeasedLoop
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.virtual import VirtualEngine
 from fairway.files import parse_fleet
 from fairway.ledger import ClusterState, Ledger, Revision
 from fairway.model.apply import ApplyState
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, TeamName

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy import text
 
+from fairway.control.loops.run_times import LearnRunTimes
 from fairway.cost.calendar import Calendar
 from fairway.demo.fleet_text import fleet_text
 from fairway.demo.history import DemoHistory
@@ -20,9 +21,8 @@ from fairway.demo.history_jobs import generate_jobs
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import FinishedJob, SimulatedRun, generate_outages, run
 from fairway.demo.jobs import DAY, HOUR
-from fairway.engines.virtual import SimState
-from fairway.engines.virtual.simulator.jobs import SimEnding
 from fairway.files import parse_fleet
+from fairway.ledger import FLEET as WHOLE_FLEET
 from fairway.ledger import Ledger
 from fairway.ledger.errors import LedgerNotEmpty
 from fairway.ledger.records.jobs import JobFilter
@@ -35,6 +35,8 @@ from fairway.services.charges import Costs
 from fairway.services.fleet_history import FleetHistory
 from fairway.services.fleets import Fleets
 from fairway.services.statements import MonthStatements
+from fairway.simulate.cluster import SimState
+from fairway.simulate.cluster.jobs import SimEnding
 from tests.unit.cost.metering_reference import difference
 
 END = int(datetime(2026, 11, 15, 19, 30, 12, tzinfo=UTC).timestamp())
@@ -174,6 +176,20 @@ async def test_usage_is_what_the_meter_would_have_written(ledger: Ledger, rows: 
         raw = await connection.execute(text("SELECT sum(seconds * devices) FROM usage"))
         day = await connection.execute(text("SELECT sum(device_seconds) FROM usage_day"))
         assert raw.scalar() == day.scalar() == sum(kept.values())
+
+
+async def test_run_times_are_learnt_from_the_past_even_if_a_server_runs_already(
+    ledger: Ledger, rows: GeneratedHistory
+) -> None:
+    lease = await ledger.leases.take("run-times", WHOLE_FLEET, "me", 60)
+    assert lease is not None
+    step = LearnRunTimes(ledger)
+    await step(lease)
+    assert await ledger.run_times.history_mark() is None
+    await backfill(ledger, rows)
+    assert await ledger.run_times.history_mark() is not None
+    while await ledger.run_times.history_mark() is not None:
+        await step(lease)
 
 
 async def test_what_is_held_and_broken_is_never_more_than_there_is(

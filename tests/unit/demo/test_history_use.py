@@ -14,13 +14,13 @@ from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import SimulatedRun
 from fairway.demo.history_use import past_uses
 from fairway.demo.jobs import DAY
-from fairway.engines.virtual import SimState
 from fairway.ledger import Ledger
 from fairway.ledger.seed import backfill, backfill_uses
 from fairway.model.charge import Label
 from fairway.model.gpu_use import HeldKind, MetricCode
 from fairway.services.charges import Costs
 from fairway.services.reports import CostReports, ReportQuery
+from fairway.simulate.cluster import SimState
 from tests.unit.demo.test_history import END, FLEET, UTC_CALENDAR, played
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from fairway.demo.jobs import ABANDONED
 from fairway.demo.live_metrics import LiveMetrics, listen, serve_metrics
-from fairway.engines.virtual import JobRequest, SimState, VirtualEngine, terms_of
+from fairway.engines.virtual import VirtualEngine
 from fairway.model.fleet import Telemetry
 from fairway.model.gpu_use import Holding, MetricCode, Window
 from fairway.model.job import JobId
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName, UserName
+from fairway.simulate.cluster import JobRequest, SimState, terms_of
 from fairway.telemetry.health import HealthReader
 from fairway.telemetry.metrics import BY_CODE
 from fairway.telemetry.prometheus import Prometheus

@@ -11,11 +11,11 @@ import pytest
 from fairway.demo.fleet_text import fleet_text
 from fairway.demo.jobs import KINDS, SLICE_KINDS
 from fairway.demo.users import PlannedJob, Users
-from fairway.engines.port import Refused
-from fairway.engines.virtual import JobRequest, SimState, Simulator, terms_of
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.names import PriorityName
 from fairway.model.team import Supply
+from fairway.simulate.cluster import JobRequest, SimState, Simulator, terms_of
 from tests.tier import sized
 
 FLEET = parse_fleet(fleet_text(date(2026, 11, 1)), "fleet.yaml")

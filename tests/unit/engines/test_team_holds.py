@@ -13,13 +13,13 @@ from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.translate import ANY_NUMBER_OF_JOBS, PolicyContext, wanted_objects
 from fairway.engines.virtual.policy.translate import read_terms
 from fairway.engines.virtual.policy.translate import translate as on_virtual
-from fairway.engines.virtual.simulator.terms import terms_of
 from fairway.model.budget import AtLimit, Budget, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
+from fairway.simulate.cluster.terms import terms_of
 from tests.unit.engines.kubernetes.policy import fleets as kueue
 from tests.unit.engines.slurm.policy import made as slurm
-from tests.unit.engines.virtual.worlds import World
+from tests.unit.simulate.cluster.worlds import World
 
 RESEARCH = TeamName("research")
 

@@ -16,6 +16,7 @@ from fairway.ledger.schema import (
     costs,  # noqa: F401  (adds its tables)
     jobs,  # noqa: F401  (adds its tables)
     notices,  # noqa: F401  (adds its tables)
+    slos,  # noqa: F401  (adds its tables)
     telemetry,  # noqa: F401  (adds its tables)
 )
 from fairway.ledger.schema.tables import VERSION_TABLE, metadata

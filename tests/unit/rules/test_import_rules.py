@@ -28,6 +28,8 @@ PLANTED = [
     ("server/server.py", "import fairway.demo", "layers"),
     ("model/observation.py", "import time", "pure-core"),
     ("model/errors.py", "import os", "pure-core"),
+    ("simulate/cluster/simulator.py", "import random", "pure-core"),
+    ("simulate/cluster/simulator.py", "import fairway.wire", "layers"),
     ("policy/plan.py", "import time", "pure-core"),
     ("advise/right_size.py", "import time", "pure-core"),
     ("web/pages/jobs/job_page.py", "import fairway.api.routes.jobs", "pages-share-services"),
@@ -45,9 +47,9 @@ CIRCLES = [
     ("model/gpu.py", "import fairway.model.fleet", "fairway.model", ".gpu -> .fleet"),
     ("ledger/schema/tables.py", "import fairway.ledger.jobs.submit", "fairway.ledger", ".schema -> .jobs"),
     (
-        "engines/virtual/simulator/jobs.py",
-        "import fairway.engines.virtual.simulator.scheduler",
-        "fairway.engines.virtual.simulator",
+        "simulate/cluster/jobs.py",
+        "import fairway.simulate.cluster.scheduler",
+        "fairway.simulate.cluster",
         ".jobs -> .scheduler",
     ),
     (

@@ -8,15 +8,15 @@ from decimal import Decimal
 
 import pytest
 
-from fairway.engines.port import Refused
 from fairway.engines.virtual.engine import VirtualEngine
-from fairway.engines.virtual.simulator.jobs import JobRequest
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, VirtualPlace
 from fairway.model.job import EngineId, JobState
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.server import EngineFactory
 from fairway.services.plans import Planner, plan_cluster
+from fairway.simulate.cluster.jobs import JobRequest
 from tests.plans import apply_plan
 
 DEMO = ClusterName("demo")

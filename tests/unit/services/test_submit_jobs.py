@@ -8,10 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from fairway.engines.port import Refused
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobDetail, StoredAttempt
-from fairway.model.errors import PermanentError
+from fairway.model.errors import PermanentError, Refused
 from fairway.model.fleet import Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.job import Attempt, EngineId, GpuRequest, JobSpec, JobState
 from fairway.model.names import ClusterName, NodeName, PoolName

@@ -39,6 +39,7 @@ def test_defaults(tmp_path: Path) -> None:
         drift_seconds=30,
         intervention_seconds=5,
         budget_seconds=10,
+        starts_seconds=60,
         log_level="info",
         log_format="text",
     )
@@ -53,6 +54,7 @@ def test_defaults(tmp_path: Path) -> None:
         "drift_seconds": 30,
         "intervention_seconds": 5,
         "budget_seconds": 10,
+        "starts_seconds": 60,
         "archive_url": None,
         "keep_usage_months": 13,
         "max_open_jobs_user": 20_000,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fairway.explain.findings import Finding
 from fairway.explain.reasons import REASONS
 from fairway.ledger import Ledger
 from fairway.model.access import Role
@@ -18,8 +19,8 @@ from fairway.model.job import EngineId, JobState
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
 from fairway.views.jobs import ending_text, reason_text, timeline
-from fairway.views.queue import alternative_lines, queue_lines
-from fairway.views.why import build_why, pool_option, smaller_option
+from fairway.views.queue import HelpLine, WaitLine, help_lines, queue_lines, wait_lines
+from fairway.views.why import WaitAnswer, build_why, pool_option, smaller_option, with_remaining
 from fairway.wire import jobs as wire
 from tests.unit.api.conftest import bearer
 from tests.unit.api.test_jobs import HELLO, alice, http, submit
@@ -193,11 +194,23 @@ def test_one_that_runs_or_is_over_says_where_and_when() -> None:
     )
 
 
+def test_a_plain_ending_says_what_to_do() -> None:
+    (late,) = told(job("timed-out", time_seconds=7200)).reasons
+    assert late.text == "The job reached its time limit of 2h and was ended."
+    assert late.hint == "submit it again with a longer limit:  fairway submit --again 8f3k --time 4h"
+    (unlimited,) = told(job("timed-out", time_seconds=None)).reasons
+    assert unlimited.hint.endswith("--time TIME")
+    (killed,) = told(job("failed", exit_code=137)).reasons
+    assert "more memory" in killed.text and "fairway submit --again 8f3k --memory SIZE" in killed.hint
+    assert told(job("failed", exit_code=1)).reasons == []
+    assert told(job("failed", exit_code=137, native=True)).reasons == []
+
+
 @pytest.mark.parametrize("state", list(JobState))
 def test_every_state_has_an_answer(state: str) -> None:
     found = told(job(state))
     assert found.summary.startswith("train (8f3k) ")
-    assert bool(found.reasons) == (state in ("queued", "waiting", "held"))
+    assert bool(found.reasons) == (state in ("queued", "waiting", "held", "timed-out"))
 
 
 async def test_over_http_by_the_rights_of_describe(
@@ -259,23 +272,62 @@ def test_the_place_in_the_queue_and_what_could_start_now() -> None:
         return wire.QueuedJob(id="8f3a", name=name, user="bob", team="nlp", devices=devices, ends_at=ends_at)
 
     waiting = job("waiting")
-    queue = wire.JobQueue(position=4, waiting=9, ahead=[other("big", 8)], ending=[other("old", 1, NOW)])
+    queue = wire.JobQueue(
+        position=4,
+        waiting=9,
+        devices_ahead=24,
+        team_ahead=1,
+        team_devices_ahead=8,
+        ahead=[other("big", 8)],
+        ending=[other("old", 1, NOW)],
+    )
     options = [
         smaller_option(waiting, 4, 1),
         pool_option(waiting, Supply(PoolName("cloud-a100")), Decimal("1.77"), "USD"),
+        smaller_option(waiting, 4, 1, in_place=False),
     ]
     found = told(waiting).model_copy(update={"queue": queue, "alternatives": options})
     assert queue_lines(found) == [
-        "Queue: position 4 of 9 jobs waiting for hpc-a100",
-        "Ahead: big (8f3a; bob, 8 GPUs) and 2 more",
-        f"Ending first, by their time limits: old (8f3a; bob, 1 GPU) by {NOW:%H:%M} UTC",
+        WaitLine(
+            "ahead",
+            "3 jobs of 9 that wait for hpc-a100, 24 GPUs, 1 job of the same team",
+            evidence=("big (8f3a; bob, 8 GPUs) and 2 more",),
+        ),
+        WaitLine("ends first", f"old (8f3a; bob, 1 GPU) by {NOW:%H:%M} UTC, by their time limits"),
     ]
-    assert alternative_lines(found) == [
-        "4 GPUs instead of 8 fit now:  fairway cancel 8f3k, then submit it again with  --gpus 4",
-        "Pool cloud-a100 has room now, +1.77 USD per GPU-hour:  fairway cancel 8f3k, then submit it again "
-        "with"
-        "  --pool cloud-a100",
+    assert help_lines(found) == [
+        HelpLine("starts now", "fairway resize 8f3k --gpus 4", "4 GPUs instead of 8"),
+        HelpLine("starts now", "fairway move 8f3k --pool cloud-a100", "+1.77 USD per GPU-hour"),
+        HelpLine(
+            "starts now",
+            "fairway cancel 8f3k, then submit it again with  --gpus 4",
+            "4 GPUs instead of 8",
+        ),
     ]
+
+
+def test_reasons_are_listed_in_the_order_in_which_they_bind() -> None:
+    limit = Finding("TeamAtCeiling", "Team nlp already uses 8 of the 8 GPUs", ("bob holds 8 GPUs",))
+    parent = Finding("TeamAtCeiling", "Team research already uses 16 of the 16 GPUs")
+    room = Finding("NotEnoughFree", "No GPU of hpc-a100 is free, and the job needs 8 on one")
+    waiting = job("waiting")
+    answer = WaitAnswer("TeamAtCeiling", limit.text, "AssocGrpGRES", evidence=limit.evidence)
+    first = build_why(waiting, [], "", NOW, answer=answer)
+    found = with_remaining(first, waiting, [room, limit, parent])
+    assert codes(found) == ["TeamAtCeiling", "TeamAtCeiling", "NotEnoughFree"]
+    assert found.reasons[0].evidence == ["bob holds 8 GPUs"] and found.reasons[0].engine == "AssocGrpGRES"
+    assert [(line.label, line.text) for line in wait_lines(found)] == [
+        (
+            "blocked by",
+            "Team nlp already uses 8 of the 8 GPUs. (TeamAtCeiling; the engine reports: AssocGrpGRES)",
+        ),
+        ("then", "Team research already uses 16 of the 16 GPUs. (TeamAtCeiling)"),
+        ("then", "No GPU of hpc-a100 is free, and the job needs 8 on one. (NotEnoughFree)"),
+    ]
+    held = with_remaining(told(said("Held", "", "held")), job("held"), [room, limit])
+    assert codes(held) == ["Held", "TeamAtCeiling", "NotEnoughFree"]
+    over = told(job("failed", reason="NonZeroExitCode"))
+    assert with_remaining(over, job("failed"), [room]) == over
 
 
 def test_an_old_reason_is_shown_with_its_age() -> None:

@@ -60,6 +60,9 @@ PAGES: dict[str, Role | None] = {
     "POST /policy/plan": Role.OPERATOR,
     "POST /policy/check": Role.OPERATOR,
     "POST /policy/apply": Role.OPERATOR,
+    "GET /policy/what-if": Role.OPERATOR,
+    "POST /policy/what-if": Role.OPERATOR,
+    "GET /policy/what-if/{number}": Role.OPERATOR,
     "GET /server": Role.OPERATOR,
 }
 ENDLESS = "GET /live"

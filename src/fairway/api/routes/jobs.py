@@ -1,4 +1,4 @@
-"""The routes of jobs: submit, dry run, list, show, log, cancel, hold, release, keep, count."""
+"""The routes of jobs: submit, dry run, list, show, log, cancel, hold, release, change, keep, count."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from fairway.services.jobs import JobServices
 from fairway.services.labels import of_labels
 from fairway.services.rights import Person, person_of
 from fairway.services.unit_counts import report_counts
+from fairway.services.waits import wait_sums
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
 from fairway.wire.fleet import PER_PAGE, Page
@@ -53,12 +54,14 @@ MEMBER = allow(Role.MEMBER)
 ASKS_ENGINE = allow(Role.VIEWER, kind=RequestKind.ENGINE)
 MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES, asks_engine=True)
 MEMBER_WITH_JOB = allow(Role.MEMBER, max_body_bytes=_MAX_JOB_BYTES, kind=RequestKind.ENGINE)
+MEMBER_WITH_CHANGE = allow(Role.MEMBER, kind=RequestKind.ENGINE)
 MEMBER_WITH_IDS = allow(Role.MEMBER, max_body_bytes=_MAX_IDS_BYTES)
 
 _NOT_FOUND = problems(
     {403: "the token's role is too low, or the job is not yours", 404: "there is no such job"}, PROBLEMS
 )
 _COUNTS = problems({409: "it would count too many units"}, _NOT_FOUND)
+_CHANGE = problems({409: "the job has started or ended, or cannot be changed in place"}, _NOT_FOUND)
 _NO_ARRAY = problems({404: "there is no such array", 409: "several jobs match it"}, PROBLEMS)
 _SUBMIT = problems(
     {
@@ -72,6 +75,7 @@ _LOG = problems(
     {404: "there is no such job or attempt, or no log of it", 502: "the cluster did not answer"}, _NOT_FOUND
 )
 
+_NO_SUPPLY = problems({404: "there is no such pool or team"}, PROBLEMS)
 JobIdPath = Annotated[
     str, Path(description="a job's id, its engine's id (`hpc/1542`) or its name", examples=["8f3k"])
 ]
@@ -191,6 +195,11 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         """Open jobs by cluster, team, pool and state, with the GPUs or slices they hold or ask for."""
         return await job_services.count_jobs(ledger, cluster)
 
+    @app.get("/v1/waits", dependencies=VIEWER, responses=_NO_SUPPLY, tags=["jobs"])
+    async def sum_waits(pool: Name = None, team: Name = None) -> wire.WaitSums:
+        """What keeps jobs from starting, of a pool or team: each reason, the most GPU-hours first."""
+        return await wait_sums(ledger, await fleets.current(), pool, team)
+
     @app.get("/v1/jobs/states", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def show_states(
         id: Annotated[  # noqa: A002
@@ -249,8 +258,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         return await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
 
 
-def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Add the routes that cancel, hold, release and keep jobs, and take what jobs count."""
+def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServices) -> None:
+    """Add the routes that cancel, hold, release, change and keep jobs, and take what jobs count."""
 
     @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def cancel_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
@@ -272,6 +281,18 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """Have idle rules leave jobs alone for a while. All of them, or none if one may not be."""
         who, now = await _person(request, fleets), datetime.now(UTC)
         return await idle_services.keep_jobs(ledger, fleets, who, body, by=caller_of(request).name, now=now)
+
+    @app.post("/v1/jobs/{id:path}/change", dependencies=MEMBER_WITH_CHANGE, responses=_CHANGE, tags=["jobs"])
+    async def change_job(id: JobIdPath, body: wire.JobChangeRequest, request: Request) -> wire.JobChanged:  # noqa: A002
+        """Change the pool, GPUs, nodes, time limit or priority of a job that has not started.
+
+        It keeps its place in the queue as far as its cluster allows. The change is checked like a new job:
+        with the rights, limits and grants of the job's owner and team. A cluster that refuses it later says
+        so in the job's events.
+        """
+        found = await find_job(ledger, id)
+        who = await _person(request, fleets)
+        return await parts.changer.change(who, found.row, body, by=caller_of(request).name)
 
     @app.post("/v1/jobs/{id:path}/counts", dependencies=MEMBER, responses=_COUNTS, tags=["jobs"])
     async def count_units(id: JobIdPath, body: wire.CountsRequest, request: Request) -> wire.Counts:  # noqa: A002

@@ -1,4 +1,4 @@
-"""The command group `fairway export`: write charges as files for other tools."""
+"""The command group `fairway export`: write charges and jobs as files for other tools."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ _AMOUNTS: Final = ("Cost", "Quantity", "UnitPrice", "Price")
 """Suffixes of the names of columns that hold decimals."""
 
 
-@click.group(cls=Group, epilog="\b\nExamples:\n  fairway export focus --month 2026-10 --out october.csv\n")
+@click.group(
+    cls=Group,
+    epilog="""\b
+Examples:
+  fairway export focus --month 2026-10 --out october.csv
+  fairway export jobs --days 14 --out jobs.csv
+""",
+)
 def export() -> None:
-    """Export charges as FOCUS files for other tools."""
+    """Export charges as FOCUS files, and jobs as traces."""
 
 
 @export.command(
@@ -79,6 +86,47 @@ def focus(
         with spinner(f"writing {out}"):
             rows = _write(out, pieces)
     click.echo(f"wrote {out}: {rows:,} rows", err=True)
+
+
+@export.command(
+    epilog="""\b
+Examples:
+  fairway export jobs --days 14 --out jobs.csv
+  fairway simulate -f fleet.yaml --trace jobs.csv --sweep half_life=1d,7d
+"""
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 366),
+    default=14,
+    show_default=True,
+    metavar="N",
+    help="Jobs submitted in the last N days, and those that ran or waited when these began.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write to a .csv file.  [default: stdout]",
+)
+@server_options
+def jobs(*, days: int, out: Path | None, context: str | None, url: str | None) -> None:
+    """Export past jobs as a trace for `fairway simulate`.
+
+    There is one row for each job: when it was submitted, when it started and how long it ran, its GPUs, user,
+    team, pool and priority. Names of jobs are left out, and so are services.
+    """
+    if out is not None and out.suffix.lower() != ".csv":
+        raise click.UsageError(f"{out} is not .csv")
+    with connect(context, url) as client:
+        pieces = client.export_jobs(days)
+        if out is None:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            return
+        with spinner(f"writing {out}"):
+            rows = _write(out, pieces)
+    click.echo(f"wrote {out}: {rows:,} jobs", err=True)
 
 
 def _write(out: Path, pieces: Iterator[bytes]) -> int:

@@ -337,6 +337,26 @@ def budgets(client: Client, output: Format) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
+  fairway get slos
+  fairway get slos -o wide    also how many events were late, and each objective in words
+  fairway get slos -o json | jq '.[] | select(.met == false)'
+"""
+)
+@_list_options
+def slos(client: Client, output: Format) -> Listing:
+    """List service level objectives (SLOs): compliance, error budget and burn rates.
+
+    Members and leads see the objectives of their own teams.
+    """
+    from fairway.cli.output.slos import slos_view
+
+    found = client.slos()
+    return Listing(found.slos, slos_view(found, wide=output is Format.WIDE))
+
+
+@get.command(
+    epilog="""\b
+Examples:
   fairway get teams
   fairway get teams -o wide      also limits, priorities and members
 """

@@ -30,7 +30,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
-from fairway.views.queue import alternative_lines, queue_lines
+from fairway.views.queue import help_lines, wait_lines, waits
 from fairway.views.summary import cost_text, summary_lines
 
 if TYPE_CHECKING:
@@ -229,19 +229,69 @@ def _entry_lines(entry: TimelineEntry, first: datetime, width: int | None) -> li
     return [ScreenLine(head + text, _TONES.get(entry.tone or "")), *indented]
 
 
+def waits_view(sums: Sequence[wire.WaitSum], *, pool: str | None, team: str | None) -> TableView:
+    """Return a table of what keeps jobs from starting, the most GPU-hours first."""
+    of = " and ".join(f"{kind} {name}" for kind, name in (("pool", pool), ("team", team)) if name)
+    first = next((reason for reason in sums if reason.code), None)
+    return TableView(
+        [
+            Column("REASON"),
+            *Column.numbers("JOBS", "GPUS", "GPU-HOURS"),
+            Column("LARGEST", fit=Fit.END),
+            Column("MEANING", fit=Fit.END),
+        ],
+        [
+            [
+                reason.code or UNKNOWN,
+                f"{reason.jobs:,}",
+                f"{reason.devices:,}",
+                f"{reason.gpu_hours:,.1f}",
+                " ".join(reason.largest),
+                reason.text,
+            ]
+            for reason in sums
+        ],
+        empty=f"no jobs of {of} are waiting",
+        hint="list those that run:  fairway get jobs --state running",
+        notes=["GPU-HOURS: GPUs requested times the hours since the submission."]
+        + ([f"{first.code}: {first.hint}"] if first else []),
+    )
+
+
 def why_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
-    """Format the answer of `fairway why`: state, reasons, place in the queue, and what could start now."""
+    """Format the answer of `fairway why`: state, reasons in binding order, queue, and what would help."""
     lines = folded(found.summary, width, COLOURS.get(found.state))
+    if waits(found):
+        return lines + _wait_lines(found, width) + advice_lines(found, width)
     for reason in found.reasons:
         lines.append(ScreenLine())
         lines += folded(reason.text + _evidence(reason), width)
         if reason.hint:
             lines += folded(f"hint: {in_context(reason.hint)}", width)
-    for part in (queue_lines(found), alternative_lines(found)):
-        lines += [ScreenLine()] if part else []
-        for text in part:
-            lines += folded(text, width)
     return lines + advice_lines(found, width)
+
+
+def _wait_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
+    """Format why a job has not started: a table of labels and texts, then what would help, or a hint."""
+    lines = [ScreenLine()]
+    for row in wait_lines(found):
+        lines += _labelled(row.label, "\n".join([row.text, *row.evidence]), width)
+    if options := help_lines(found):
+        lines += [ScreenLine(), ScreenLine("What would help")]
+        commands = [in_context(option.command) for option in options]
+        effects = max(len(option.effect) for option in options)
+        widest = max(len(command) for command in commands)
+        for option, command in zip(options, commands, strict=True):
+            text = f"  {option.effect:<{effects}}    {command:<{widest}}    {option.note}".rstrip()
+            if width is None or len(text) <= width:
+                lines.append(ScreenLine(text))
+            else:
+                lines += [ScreenLine(f"  {option.effect:<{effects}}    {command}")]
+                note = _fold_text(option.note, None if width is None else width - effects)
+                lines += [ScreenLine(f"  {'':<{effects}}    {part}") for part in note]
+    elif found.reasons and found.reasons[0].hint:
+        lines += [ScreenLine(), *folded(f"hint: {in_context(found.reasons[0].hint)}", width)]
+    return lines if len(lines) > 1 else []
 
 
 def advice_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:

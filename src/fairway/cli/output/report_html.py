@@ -31,7 +31,7 @@ from fairway.wire import costs as wire
 
 _BARS: Final = 15
 _WASTED: Final = tuple(k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT)
-_TEMPLATE: Final = Environment(
+REPORT_TEMPLATE: Final = Environment(
     loader=PackageLoader("fairway.cli"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 ).get_template("report.html", globals={"palette": palette_css()})
 
@@ -174,8 +174,14 @@ def _page(
     notes = list(report.notes)
     if report.of_teams is not None:
         notes.append(f"Shows the teams {', '.join(report.of_teams)}, which the author may see.")
-    return _TEMPLATE.render(
-        title=title, fleet=report.fleet, subtitle=subtitle, figures=figures, sections=sections, notes=notes
+    return REPORT_TEMPLATE.render(
+        title=title,
+        fleet=report.fleet,
+        subtitle=subtitle,
+        figures=figures,
+        sections=sections,
+        notes=notes,
+        sums=True,
     )
 
 

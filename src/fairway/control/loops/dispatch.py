@@ -1,4 +1,4 @@
-"""The step of the dispatch loop: create due engine jobs exactly once; cancel, hold and release jobs.
+"""The step of the dispatch loop: create due engine jobs exactly once; cancel, hold, release and change jobs.
 
 An order has a unique name, so that its engine job can always be found. For an engine that would accept a
 second job of the same name, the ledger first records until when the order may arrive (`begin`). If the
@@ -20,16 +20,19 @@ import structlog
 
 from fairway.control.job_ends import JobEndAudiences
 from fairway.control.metrics import JobMetrics
-from fairway.engines.port import Refused, Runs, SubmitResult
+from fairway.engines.port import ChangesWaiting, Runs, SubmitResult
 from fairway.ledger import Lease, LeaseLost, Ledger
+from fairway.ledger.jobs.changes import other_cluster
 from fairway.ledger.jobs.ends import NOBODY
-from fairway.ledger.records.jobs import DesiredState, PendingAction, PendingSubmit
-from fairway.model.errors import FairwayError, TemporaryError
+from fairway.ledger.records.jobs import ChangeableJob, DesiredState, PendingAction, PendingSubmit
+from fairway.model.errors import FairwayError, Refused, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, JobId, JobState
+from fairway.model.job_change import SUBMIT_AGAIN, WaitingChange
 from fairway.model.names import ClusterName
 from fairway.services.engine_cache import LazyEngine
 from fairway.services.fleets import LastApplied
+from fairway.services.wakeup import Wakeup
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
@@ -76,7 +79,9 @@ class DispatchJobs:
         *,
         limits: DispatchLimits = DISPATCH_LIMITS,
         clock: Callable[[], float] = time.monotonic,
+        wakeup: Wakeup | None = None,
     ) -> None:
+        """`wakeup` is notified of each cluster that a job was moved to."""
         self._cluster = cluster
         self._engine = LazyEngine(build)
         self._ledger = ledger
@@ -84,6 +89,7 @@ class DispatchJobs:
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
+        self._wakeup = wakeup or Wakeup()
         self._audiences = JobEndAudiences(ledger, clock)
         self._ledger_time = _NEVER
         self._batch = limits.batch
@@ -100,6 +106,7 @@ class DispatchJobs:
         if self._ledger_time.token != lease.token:
             self._ledger_time = _LedgerTime.of(lease, self._clock())
         await self._record(lease)
+        await self._settle_changes(lease)  # before anything is read to be sent
         fleet = await self._applied.fleet()
         if fleet is None:
             return
@@ -114,6 +121,7 @@ class DispatchJobs:
             await self._change_jobs(lease)  # an engine that accepts no orders may still cancel jobs
             raise
         await self._change_jobs(lease)
+        await self._change_waiting(lease, fleet)
         if self._clock() >= self._settled + self._limits.settle_seconds:
             audience = await self._audiences.get(fleet)
             async with self._ledger.writing(lease) as tx:
@@ -262,6 +270,46 @@ class DispatchJobs:
             async with self._ledger.writing(lease) as tx:
                 await tx.dispatch.record_request_refused(refused)
 
+    async def _settle_changes(self, lease: Lease) -> None:
+        """Make changes of jobs that were not sent. This loop alone sends them, so none is sent as it was."""
+        if not await self._ledger.job_changes.pending(self._cluster, 1):
+            return
+        async with self._ledger.writing(lease) as tx:
+            moved = await tx.job_changes.settle()
+        for cluster in moved:
+            self._wakeup.notify(cluster)
+
+    async def _change_waiting(self, lease: Lease, fleet: Fleet) -> None:
+        """Make requested changes of waiting engine jobs, and record which were made.
+
+        A change that was made and not recorded is made again, which changes nothing.
+        """
+        pending = await self._ledger.job_changes.pending(self._cluster, _MAX_ACTIONS)
+        sent = [(job, job.engine_id) for job in pending if job.engine_id is not None]
+        if not sent:
+            return
+        engine = self._engine.get()
+        refusals: dict[EngineId, Refused] = {}
+        changes: list[WaitingChange] = []
+        for job, engine_id in sent:
+            if job.wanted_cluster != job.cluster:
+                refusals[engine_id] = other_cluster(job.cluster, job.wanted_cluster)
+            elif not isinstance(engine, ChangesWaiting):
+                refusals[engine_id] = _cannot_change(self._cluster)
+            else:
+                changes.append(WaitingChange(engine_id, job.current.order(), job.wanted.order()))
+        if changes and isinstance(engine, ChangesWaiting):
+            refusals |= await engine.change(changes, fleet)
+        async with self._ledger.writing(lease) as tx:
+            await tx.job_changes.record(
+                [_number(job) for job, engine_id in sent if engine_id not in refusals],
+                [
+                    (job.current.id, _number(job), refusals[engine_id])
+                    for job, engine_id in sent
+                    if engine_id in refusals
+                ],
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class _LedgerTime:
@@ -288,6 +336,16 @@ _NEVER: Final = _LedgerTime(-1, datetime.min.replace(tzinfo=UTC), 0.0)
 
 def _is_open(job: PendingAction) -> bool:
     return job.state in {JobState.WAITING, JobState.HELD, JobState.RUNNING}
+
+
+def _number(job: ChangeableJob) -> int:
+    if job.change is None:
+        raise AssertionError(f"job {job.current.id} has no pending change")
+    return job.change
+
+
+def _cannot_change(cluster: ClusterName) -> Refused:
+    return Refused("CannotChange", f"cluster {cluster} cannot change jobs that wait", SUBMIT_AGAIN)
 
 
 def _timed_out(cluster: ClusterName) -> TemporaryError:

@@ -14,10 +14,11 @@ from typing import Final
 
 import structlog
 
-from fairway.engines.port import NOT_RESUMABLE, Demotes, Refused, RequeueRequest, Runs, Unreachable
+from fairway.engines.port import NOT_RESUMABLE, Demotes, RequeueRequest, Runs, Unreachable
 from fairway.ledger import Lease, Ledger
 from fairway.ledger.records.jobs import DesiredState
 from fairway.ledger.telemetry.idle import IdleCandidate, StoredStep, past_steps
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.idle import DONE_WORDS, IdleAction, IdleOutcome
 from fairway.model.job import OPEN_JOBS, EngineId, Tolerates, format_job_id

@@ -164,6 +164,7 @@ class MeterCluster:
         waiting = await self._ledger.capacity.waiting(self._cluster, WAITS_FOR_CAPACITY)
         observed = capacity_samples(fleet.pools_of(self._cluster), nodes, waiting, _behind)
         self._metrics.capacity(self._cluster, observed)
+        self._metrics.waits(self._cluster, await self._ledger.waiting.sums(cluster=self._cluster))
         while True:
             first = min((row.metered_to for row in stored), default=now)
             # After a long downtime: write the last known capacity, a month at a time.

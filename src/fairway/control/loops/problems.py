@@ -1,13 +1,13 @@
 """The step of the problems loop: notify operators of what does not work, and of its end.
 
-It reads what other loops recorded: drift, clusters that cannot be reached, conditions, and how old the state
-of clusters and budgets is. A problem is open while there is a notice of it without one of its end, so that
-nothing is kept in memory, and any server can continue.
+It reads what other loops recorded: drift, clusters that cannot be reached, conditions, objectives, and how
+old the state of clusters and budgets is. A problem is open while there is a notice of it without one of its
+end, so that nothing is kept in memory, and any server can continue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,12 +16,16 @@ from fairway.ledger import Lease, Ledger, StoredBudgetStatus
 from fairway.ledger.notices import StoredNotice
 from fairway.ledger.policy.drift import DriftSummary
 from fairway.ledger.records.fleet import ClusterState, StoredCondition
+from fairway.ledger.slos.counts import StoredSlo
 from fairway.model.condition import ConditionType
-from fairway.model.names import ClusterName
+from fairway.model.names import ClusterName, TeamName
 from fairway.model.notice import Notice
 from fairway.model.notice_rules import NoticeKind
+from fairway.model.slo import Slo
 from fairway.model.text import count, first_few
+from fairway.policy.slo_alerts import alert_text, budget_text
 from fairway.services.fleets import Fleets
+from fairway.services.slos import status_of
 
 PATIENCE: Final = timedelta(minutes=5)
 """How long something must not work before it is reported: engines restart, and networks have hiccups."""
@@ -47,14 +51,16 @@ class Problem:
     subject: str
     text: str
     patience: timedelta = PATIENCE
+    team: TeamName | None = None
+    """Goes to this team, too."""
 
     def notice(self) -> Notice:
         key = f"{_PREFIX}{self.identity}@{self.since.isoformat()}"
-        return Notice(self.kind, key, self.subject, self.text, operators=True)
+        return Notice(self.kind, key, self.subject, self.text, self.team, operators=True)
 
 
 class ReportProblems:
-    """Notifies operators of problems of the fleet."""
+    """Notifies operators of problems of the fleet, and teams of their objectives."""
 
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
@@ -63,13 +69,15 @@ class ReportProblems:
     async def __call__(self, lease: Lease) -> None:
         """Read what there is, and write notices of what is new and of what has ended."""
         ledger = self._ledger
-        clusters = frozenset(cluster.name for cluster in (await self._fleets.current()).clusters)
+        fleet = await self._fleets.current()
+        clusters = frozenset(cluster.name for cluster in fleet.clusters)
         now = (await ledger.notices.pending()).now
         problems = [
             *cluster_problems(await ledger.clusters.all(), clusters, now),
             *condition_problems(await ledger.conditions.all(), clusters),
             *drift_problems(await ledger.drift.summary(), clusters),
             *budget_problems(await ledger.budgets.statuses(), now),
+            *slo_problems(await ledger.slos.statuses(), {slo.name: slo for slo in fleet.slos}),
         ]
         new, ended, implied = changes(problems, await ledger.notices.open(_PREFIX, _END, MAX_OPEN), now)
         if new or ended or implied:
@@ -98,7 +106,8 @@ def changes(
             continue
         subject = f"resolved: {one.notice.subject}"
         text = f"It began at {one.created_at:%Y-%m-%d %H:%M} UTC, and has ended."
-        end = Notice(one.notice.kind, f"{one.notice.key}{_END}", subject, text, operators=True)
+        kind, key, team = one.notice.kind, f"{one.notice.key}{_END}", one.notice.team
+        end = Notice(kind, key, subject, text, team, operators=True)
         (implied if identity in seen else ended).append(end)
         seen.add(identity)
     return new, ended, implied
@@ -163,6 +172,25 @@ def budget_problems(statuses: Iterable[StoredBudgetStatus], now: datetime) -> It
             "hint: read the logs of the servers for the loop budget"
         )
         yield Problem(NoticeKind.HEALTH, "budgets", checked, "budgets are not checked", text)
+
+
+def slo_problems(statuses: Iterable[StoredSlo], slos: Mapping[str, Slo]) -> Iterator[Problem]:
+    """Yield objectives that miss their target, or that spend their error budget fast."""
+    for stored in statuses:
+        slo = slos.get(stored.name)
+        if slo is None or slo.digest != stored.digest or stored.alert_since is None:
+            continue
+        status = status_of(slo, stored)
+        if (said := alert_text(stored.alert, status)) is not None:
+            text = f"{slo.text}.\n{budget_text(status)}\n  fairway get slos"
+            yield Problem(
+                NoticeKind.SLO,
+                f"slo/{slo.name}/{stored.alert}",
+                stored.alert_since,
+                f"SLO {slo.name}: {said}",
+                text,
+                team=slo.team,
+            )
 
 
 def _hint(hint: str) -> str:

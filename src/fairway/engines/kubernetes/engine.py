@@ -49,15 +49,15 @@ from fairway.engines.port import (
     ImportedPolicy,
     LogPart,
     MirrorBatch,
-    Refused,
     RequeueRequest,
     SubmitResult,
 )
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.job_change import WaitingChange
 from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
@@ -251,6 +251,14 @@ class KubernetesEngine:
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         """Put held Jobs back into the queue."""
         return await self._runner.release(ids)
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Raise Refused for what Kubernetes does not let change in a suspended Job. Pure."""
+        self._runner.check_change(before, after, fleet)
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Patch Jobs that are suspended; Kueue updates their Workloads."""
+        return await self._runner.change(changes, fleet)
 
     async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
         """Give the Workloads of running Jobs the lowest priority: Kueue preempts these first."""

@@ -15,7 +15,6 @@ from fairway.engines.port import (
     ImportedPolicy,
     LogPart,
     MirrorBatch,
-    Refused,
     RequeueRequest,
     SubmitResult,
 )
@@ -38,9 +37,10 @@ from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.engines.slurm.rest.wire import WireNode
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType, error_condition
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.job_change import WaitingChange
 from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
@@ -216,6 +216,14 @@ class SlurmEngine:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._runner.release(ids)
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Raise Refused for what Slurm does not let change in a pending job. Pure."""
+        self._runner.check_change(before, after, fleet)
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Update pending jobs, as `scontrol update` does."""
+        return await self._runner.change(changes, fleet)
 
     async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
         """Give running jobs a nice value behind all others: Slurm does not change a running job's QOS."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.job import EngineId, EngineName, Order, format_job_id
 from fairway.model.names import UserName
+from fairway.simulate.cluster.simulator import Simulator
 
 _ID_COUNT: Final = 32**6
 _MAX_SETTINGS: Final = 20_000

@@ -10,15 +10,13 @@ from types import MappingProxyType
 from typing import Final
 
 from fairway import __version__
-from fairway.engines.port import CordonOutcome, ImportedPolicy, Refused, Remark
+from fairway.engines.port import CordonOutcome, ImportedPolicy, Remark
 from fairway.engines.virtual.cluster import ClusterInstance
 from fairway.engines.virtual.jobs.mirror import VirtualMirror
 from fairway.engines.virtual.jobs.submit import VirtualRunner
 from fairway.engines.virtual.policy import translate as policy_translate
 from fairway.engines.virtual.policy.translate import Fields
-from fairway.engines.virtual.simulator.jobs import SimState
-from fairway.engines.virtual.simulator.nodes import SimulatedNode
-from fairway.engines.virtual.simulator.simulator import Simulator
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
@@ -36,6 +34,9 @@ from fairway.policy.objects import (
     SavedObject,
     Translation,
 )
+from fairway.simulate.cluster.jobs import SimState
+from fairway.simulate.cluster.nodes import SimulatedNode
+from fairway.simulate.cluster.simulator import Simulator
 
 VERSION = f"virtual {__version__}"
 _UNSTOPPED: Final[Fields] = {"hold": None, "draining": False}

@@ -33,8 +33,11 @@ from fairway.files.fleet.checks.idle import check_idle
 from fairway.files.fleet.checks.notify import check_notify
 from fairway.files.fleet.checks.pools import check_pools, resource_of
 from fairway.files.fleet.checks.slice_prices import check_slice_prices
+from fairway.files.fleet.checks.slos import check_slos
 from fairway.files.fleet.checks.teams import check_teams
+from fairway.files.fleet.override import Override, overridden
 from fairway.files.fleet.schema_diagnosis import diagnosis_of
+from fairway.files.fleet.schema_slos import slos_of
 from fairway.files.schema.containers import Section
 from fairway.files.schema.values import FieldPath
 from fairway.files.yaml import Mark, parse
@@ -123,13 +126,19 @@ def check_bytes(data: bytes, source: str, folder: Path | None = None) -> Report:
 
 
 def check_text(
-    text: str, source: str, folder: Path | None = None, tolerated: frozenset[FaultCode] = frozenset()
+    text: str,
+    source: str,
+    folder: Path | None = None,
+    tolerated: frozenset[FaultCode] = frozenset(),
+    overrides: Sequence[Override] = (),
 ) -> Report:
-    """Check the text of a fleet file. Faults with a tolerated code are warnings."""
+    """Check the text of a fleet file, with values replaced. Faults with a tolerated code are warnings."""
     if len(text) > MAX_BYTES:
         return _too_large(source)
     faults = Faults(source, tolerated)
     root = parse(text.removeprefix("\ufeff"), faults)
+    if root is not None and overrides:
+        root = overridden(root, overrides)
     found = fs.FLEET.read(root, FieldPath((), Mark(*root.mark)), faults) if root is not None else None
     if found is None:
         return Report(source, None, faults.sorted())
@@ -144,6 +153,7 @@ def check_text(
     check_idle(file, teams, faults)
     check_notify(file, teams, faults)
     check_budgets(file, teams, faults)
+    check_slos(file, teams, supplies, faults)
     paths = _Paths(folder, faults)
     paths.check(file)
     fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
@@ -257,6 +267,7 @@ def _build(
         notify=channels_of(file.get(ns.NOTIFY)),
         idle=idle_of(file),
         budgets=budgets_of(file),
+        slos=slos_of(file),
     )
 
 

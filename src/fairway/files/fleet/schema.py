@@ -6,7 +6,7 @@ from typing import Final
 
 from fairway.files.fleet import schema_budgets as bs
 from fairway.files.fleet import schema_diagnosis as ds
-from fairway.files.fleet import schema_idle
+from fairway.files.fleet import schema_idle, schema_slos
 from fairway.files.fleet import schema_notify as ns
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
@@ -336,6 +336,7 @@ FLEET: Final = Record(
         bs.BUDGETS,
         ns.NOTIFY,
         schema_idle.IDLE,
+        schema_slos.SLOS,
         HEALTH,
     ),
 )

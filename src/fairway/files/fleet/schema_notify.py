@@ -70,6 +70,7 @@ _ABOUT: Final = {
     NoticeKind.IDLE: "An idle rule warns about a job, or acted on it.",
     NoticeKind.ALERT: "An alert of Prometheus.",
     NoticeKind.STATEMENT: "A month was closed, with the statement; without a rule, never.",
+    NoticeKind.SLO: "A service level objective misses its target, or spends its error budget fast.",
 }
 KINDS: Final = {
     kind: Key(kind.value, Record("A rule for one kind of notices", (SEND, TO)), about)

@@ -41,6 +41,7 @@ from fairway.model.idle import DEFAULT_IDLE, IdleRule, IdleRules
 from fairway.model.names import PriorityName, SliceName
 from fairway.model.notice_rules import DIGEST_HOUR, NoticeRule
 from fairway.model.price import DEFAULT_COST_RULES, CostRules
+from fairway.model.slo import DEFAULT_WINDOW, DeliveredWithin, Slo, StartsWithin
 from fairway.model.team import (
     DEFAULT_PRIORITIES,
     Fairness,
@@ -203,6 +204,8 @@ def _actions(fleet: Fleet) -> Iterator[str]:
         yield from _idle(fleet.idle)
     if fleet.budgets:
         yield from _section("budgets", {budget.name: _named_budget(budget) for budget in fleet.budgets})
+    if fleet.slos:
+        yield from _section("slos", {slo.name: _slo(slo) for slo in fleet.slos})
     if fleet.health:
         yield from _section("health", {rule.name: _health_rule(rule) for rule in fleet.health})
 
@@ -424,6 +427,23 @@ def _named_budget(named: NamedBudget) -> dict[str, Value]:
         "capacity": tuple(kind.value for kind in named.capacity) or None,
     }
     return _budget(named.budget) | _given(scope)
+
+
+def _slo(slo: Slo) -> dict[str, Value]:
+    match slo.promise:
+        case StartsWithin(seconds):
+            promise: dict[str, Value] = {"starts_within": duration_text(seconds)}
+        case DeliveredWithin(hours, seconds):
+            promise = {"gpu_hours": _Unquoted(format(hours, "f")), "within": duration_text(seconds)}
+    window = None if slo.window_seconds == DEFAULT_WINDOW else duration_text(slo.window_seconds)
+    scope: dict[str, Value | None] = {
+        "window": window,
+        "team": slo.team,
+        "pools": slo.pools or None,
+        "gpus": slo.gpus,
+        "priority": slo.priority,
+    }
+    return promise | {"target": percent_text(slo.target)} | _given(scope)
 
 
 def _budget(budget: Budget) -> dict[str, Value]:

@@ -32,19 +32,23 @@ GIVEN_UP_SECONDS: Final = 60
 """Seconds after its last possible arrival when a cancelled order is considered never sent."""
 
 
-_ORDER: Final = """
-    SELECT job.id, job.submission, job.name, job.array_first, job.array_index, job.attempts, job.wish,
-        job.sending_until, job_class.user_name, job_class.team, job_class.priority, job_class.pool,
-        job_class.slice, job_spec.spec, ledger_mark.mark,
-        CASE WHEN job.submission > 1 THEN (
-            SELECT array_agg(DISTINCT node ORDER BY node) FROM spared_attempt
-            WHERE spared_attempt.job = job.id
-        ) END AS avoid
-    FROM job
+ORDER_COLUMNS: Final = """
+    job.id, job.submission, job.name, job.array_first, job.array_index, job.attempts, job.wish,
+    job.sending_until, job_class.user_name, job_class.team, job_class.priority, job_class.pool,
+    job_class.slice, job_spec.spec, ledger_mark.mark,
+    CASE WHEN job.submission > 1 THEN (
+        SELECT array_agg(DISTINCT node ORDER BY node) FROM spared_attempt
+        WHERE spared_attempt.job = job.id
+    ) END AS avoid
+"""
+"""The columns that `pending_submit` converts, of the tables of `ORDER_TABLES`."""
+ORDER_TABLES: Final = """
+    job
     JOIN job_class ON job_class.id = job.class
     JOIN job_spec ON job_spec.job = COALESCE(job.array_first, job.id)
     CROSS JOIN ledger_mark
 """
+_ORDER: Final = f"SELECT {ORDER_COLUMNS} FROM {ORDER_TABLES}"  # noqa: S608
 
 # The ids are selected first, alone, so that nothing but the index of due jobs is scanned.
 _PENDING_SUBMITS = text(f"""
@@ -171,7 +175,7 @@ class DispatchStore(LedgerStore):
             values = {"cluster": cluster, "limit": max(1, limit)}
             rows = (await connection.execute(_PENDING_SUBMITS, values)).all()
             decode = cache(decode_spec)  # tasks of one array are decoded once
-            jobs = [_pending_submit(row, decode(row.spec)) for row in rows]
+            jobs = [pending_submit(row, decode(row.spec)) for row in rows]
             return tuple([await _with_other_nodes(connection, cluster, job) for job in jobs])
 
     async def pending_actions(self, cluster: str, limit: int) -> tuple[PendingAction, ...]:
@@ -184,7 +188,7 @@ class DispatchStore(LedgerStore):
     async def order_of(self, number: JobId) -> PendingSubmit | None:
         """Return a job's order as it was, or will be, sent. Returns None if it is native or unknown."""
         row = await self._fetch_first(_ONE, {"id": number})
-        return None if row is None else _pending_submit(row, decode_spec(row.spec))
+        return None if row is None else pending_submit(row, decode_spec(row.spec))
 
     async def open_engine_ids(self, cluster: str, sent_before_seconds: float = 15) -> frozenset[EngineId]:
         """Return open engine jobs, as far as the ledger knows, that were sent longer ago than that."""
@@ -316,7 +320,8 @@ def double_event(job: int, engine_id: str) -> dict[str, object]:
     return {"job": job, "kind": EventKind.DOUBLE, "text": f"{engine_id} is a second engine job of it"}
 
 
-def _pending_submit(row: AnyRow, spec: JobSpec) -> PendingSubmit:
+def pending_submit(row: AnyRow, spec: JobSpec) -> PendingSubmit:
+    """Convert a row of `ORDER_COLUMNS` to a PendingSubmit."""
     return PendingSubmit(
         id=JobId(row.id),
         submission=row.submission,

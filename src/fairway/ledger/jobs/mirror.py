@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import LedgerStore
-from fairway.ledger.jobs import dispatch
+from fairway.ledger.jobs import dispatch, run_times
 from fairway.ledger.jobs.attempts import SAME_START, MergedAttempts, merge_attempts
 from fairway.ledger.jobs.reconcile import (
     COLUMNS,
@@ -404,6 +404,7 @@ class MirrorWriter(FencedWriter):
         await _write_attempts(self._connection, changes.attempts)
         await self._write_gpus(changes)
         await metering.queue(self._connection, self._lease.cluster, changes.to_meter(stored))
+        await run_times.queue(self._connection, changes.to_learn(stored))
         await dispatch.link(self._connection, self._lease, changes.links)
         await add_events(self._connection, changes.events)
         await settle_dependencies(self._connection, sorted(changes.ended))

@@ -20,6 +20,7 @@ from fairway.ledger.jobs.attempts import (
     with_stored_values,
 )
 from fairway.ledger.jobs.replicas import has_replicas, merge_replicas
+from fairway.ledger.jobs.run_times import LEARNT_ENDINGS
 from fairway.ledger.jobs.store import attempt_of
 from fairway.ledger.jobs.submit import JobClass
 from fairway.ledger.records.jobs import DesiredState, StoredAttempt
@@ -159,6 +160,20 @@ class JobChanges:
             found.update((job, number) for number in changed)
             if job in moved:
                 found.update((job, one.number) for one in replicas)
+        return found
+
+    def to_learn(self, stored: StoredJobs) -> set[tuple[int, int]]:
+        """Return the attempts that ended by themselves now, by job and number: their run times are learnt."""
+        found: set[tuple[int, int]] = set()
+        for job, merged in self.attempts:
+            before = {row.number: row.ending for row in stored.attempts.get(job, ())}
+            found.update(
+                (job, put.number)
+                for put in merged.put
+                if put.attempt.ending in LEARNT_ENDINGS
+                and before.get(put.number) not in LEARNT_ENDINGS
+                and not put.attempt.replica
+            )
         return found
 
 

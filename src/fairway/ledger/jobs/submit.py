@@ -461,7 +461,7 @@ async def _insert(
     connection: AsyncConnection, new: Sequence[NewJob], tasks: Sequence[Sequence[JobId]], by: str
 ) -> None:
     await connection.execute(_CLOCK, {"job": tasks[0][0]})
-    classes = [_class_of(job) for job in new]
+    classes = [class_of(job) for job in new]
     ids_of_classes = await class_ids(connection, classes)
     specs = [
         {
@@ -492,7 +492,8 @@ async def _insert(
     await _add_dependencies(connection, {id_: job.spec.after for job, ids in pairs for id_ in ids})
 
 
-def _class_of(job: NewJob) -> JobClass:
+def class_of(job: NewJob) -> JobClass:
+    """Return the class of a job to be stored."""
     supply = job.placement.supply
     return JobClass(
         job.placement.cluster,

@@ -7,6 +7,7 @@ from alembic import context
 from fairway.ledger.schema import (
     costs,  # noqa: F401 - adds its tables to `metadata`
     jobs,  # noqa: F401 - adds its tables to `metadata`
+    slos,  # noqa: F401 - adds its tables to `metadata`
 )
 from fairway.ledger.schema.tables import VERSION_TABLE, metadata
 

@@ -56,6 +56,10 @@ class EventKind(StrEnum):
     HELD = "held"
     RELEASED = "released"
     CANCELLED = "cancelled"
+    CHANGE_REQUESTED = "change-requested"
+    """A user requested a change of the waiting job: its pool, GPUs, nodes, time limit or priority."""
+    CHANGED = "changed"
+    """The change was made, on the engine too if the job was sent."""
     NOT_STARTED = "not-started"
     """A dependency did not end as required."""
     DOUBLE = "double"
@@ -295,6 +299,21 @@ class PendingAction:
     engine_id: EngineId
     desired_state: DesiredState
     state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeableJob:
+    """A job as it is, and as it will be once a change that was requested is made."""
+
+    current: PendingSubmit
+    wanted: PendingSubmit
+    """As `current` if no change is pending."""
+    change: int | None
+    """The number of the pending change; None if there is none."""
+    cluster: ClusterName
+    wanted_cluster: ClusterName
+    state: JobState
+    engine_id: EngineId | None
 
 
 @dataclass(frozen=True, slots=True)

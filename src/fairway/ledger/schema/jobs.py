@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import (
+    REAL,
     BigInteger,
     Boolean,
     Column,
+    Date,
     Identity,
     Index,
     Integer,
@@ -137,6 +139,7 @@ Index(
     postgresql_where=text(f"state IN ({OPEN_JOBS_SQL})"),
 )
 Index("job_late_idx", job.c.id, postgresql_where=text("late"))
+Index("job_late_submitted_idx", job.c.submitted_at, postgresql_where=text("late"))
 
 # One row per array, which its tasks refer to by `array_first`. As text, because JSONB refuses some strings
 # and reorders keys.
@@ -213,6 +216,29 @@ job_event: Final = Table(
     one_of("kind", EventKind),
 )
 
+# The change that was requested last of a job that has not started, until it is made or refused. Only the
+# dispatch loop of the job's cluster makes changes, so that no order is sent with old values meanwhile.
+job_change: Final = Table(
+    "job_change",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    # A later request replaces an earlier one, and has another number.
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    Column("cluster", Name, nullable=False),
+    Column("class", Integer, nullable=False),
+    Column("spec", Text, nullable=False),
+    # Empty: as it was.
+    Column("why_there", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("devices", Integer, nullable=False),
+    Column("time_seconds", Integer),
+    Column("text", Text, nullable=False),
+    Column("requested_by", Text, nullable=False),
+    Column("requested_at", Moment, nullable=False, server_default=func.now()),
+)
+Index(None, job_change.c.cluster, job_change.c.id)
+
 # Open dependencies. Whoever ends a job settles the rows that wait for it; the dispatch loop of the waiting
 # job's cluster removes the settled rows.
 job_after: Final = Table(
@@ -258,4 +284,49 @@ job_clock: Final = Table(
     metadata,
     Column("minute", Moment, primary_key=True),
     Column("job", BigInteger, nullable=False),
+)
+
+# How long the jobs of a group ran: `simulate.run_times` computes the key and reads and writes the histogram.
+run_time_histogram: Final = Table(
+    "run_time_histogram",
+    metadata,
+    Column("key", BigInteger, primary_key=True, autoincrement=False),
+    Column("histogram", LargeBinary, nullable=False),
+    # A day, not a moment: of the many updates of a row, few change it.
+    Column("used_on", Date, nullable=False),
+    postgresql_with={"fillfactor": 70},
+)
+
+# Queue of attempts that ended by themselves. Whoever records the end adds a row in the same transaction; the
+# loop that learns removes it in the one that writes the histograms.
+run_to_learn: Final = Table(
+    "run_to_learn",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+)
+
+# One row, made by the migration: from which job on the history from before the queue is still to be learnt.
+# 0: from the first that is recent enough; NULL: it has been learnt.
+run_time_mark: Final = Table("run_time_mark", metadata, Column("next_job", BigInteger))
+
+# When each waiting job is expected to start; replaced every minute, cluster by cluster.
+job_forecast: Final = Table(
+    "job_forecast",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Name, nullable=False),
+    # Of which moment the forecast is.
+    Column("computed_at", Moment, nullable=False),
+    # A tenth, half and nine tenths of the futures have it start by then; NULL: fewer do.
+    Column("earliest", Moment),
+    Column("expected", Moment),
+    Column("latest", Moment),
+    Column("started", REAL, nullable=False),
+    Column("futures", Integer, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("refused", Text, nullable=False),
+    Index("job_forecast_cluster_idx", "cluster"),
+    postgresql_with={"fillfactor": 50},
 )

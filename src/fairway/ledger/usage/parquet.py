@@ -1,6 +1,6 @@
 """Encode usage rows as Parquet, decode and sum them. Slow: call it in a thread.
 
-The only module that imports polars; imported when a month is archived or read back.
+The only module of `ledger` that imports polars; imported when a month is archived or read back.
 """
 
 from __future__ import annotations

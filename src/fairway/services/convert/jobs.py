@@ -18,6 +18,7 @@ from fairway.engines.port import LogPart
 from fairway.ledger.records.fleet import LeftCluster
 from fairway.ledger.records.gpu_use import JobUse
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
+from fairway.ledger.records.snapshots import JobForecast
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, PENDING_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
@@ -37,6 +38,22 @@ NOT_SHOWN = "only the job's owner, leads of its team and operators may see comma
 def job(row: JobRow, use: JobUse | None = None, cost: JobCost | None = None) -> wire.Job:
     """Convert a job without its details."""
     return wire.Job(**_job(row), use=convert_use(use) if use else None, cost=_cost(cost))
+
+
+def forecast_start(found: JobForecast, now: datetime) -> wire.ForecastStart:
+    """Convert when a waiting job is expected to start."""
+    return wire.ForecastStart(
+        earliest=found.earliest,
+        expected=found.expected,
+        latest=found.latest,
+        started=found.started,
+        futures=found.futures,
+        computed_at=found.computed_at,
+        age_seconds=max(0.0, (now - found.computed_at).total_seconds()),
+        samples=found.samples,
+        source=found.source,
+        unknown=found.refused,
+    )
 
 
 def job_detail(

@@ -355,6 +355,33 @@ def test_describe(playing: Playing, words: list[str], capsys: pytest.CaptureFixt
     assert "command       not shown: shown to its owner" in shown
 
 
+def test_why_of_a_pool_lists_reasons_by_gpu_hours(
+    playing: Playing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = [
+        {
+            "code": "TeamAtCeiling",
+            "text": "The team and its subteams use all GPUs that they may borrow.",
+            "hint": "wait for a job of the team to end",
+            "jobs": 12,
+            "devices": 96,
+            "gpu_hours": 1234.5,
+            "largest": ["0001", "0002"],
+        }
+    ]
+    playing.answers = {"/v1/waits": {"reasons": reasons}}
+    assert run(root, ["why", "--pool", "hpc-a100", "--team", "nlp"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[0].split() == ["REASON", "JOBS", "GPUS", "GPU-HOURS", "LARGEST", "MEANING"]
+    assert shown.out.splitlines()[1].split()[:4] == ["TeamAtCeiling", "12", "96", "1,234.5"]
+    assert "TeamAtCeiling: wait for a job of the team to end" in shown.err
+    playing.answers = {"/v1/waits": {"reasons": []}}
+    assert run(root, ["why", "--team", "nlp"]) == 0
+    assert "no jobs of team nlp are waiting" in "".join(capsys.readouterr())
+    for wrong in ([], ["0001", "--pool", "hpc-a100"]):
+        assert run(root, ["why", *wrong]) == 64
+
+
 def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     reason = {
         "code": "TeamAtCeiling",
@@ -373,8 +400,8 @@ def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, ["why", "0001"]) == 0
     assert capsys.readouterr().out == (
         "train (0001) has been waiting for 2 h for 8 GPUs of hpc-a100\n\n"
-        "The team uses all GPUs of this pool of this pool. "
-        "(TeamAtCeiling; the engine reports: AssocGrpGRES)\n"
+        "  blocked by    The team uses all GPUs of this pool of this pool. "
+        "(TeamAtCeiling; the engine reports: AssocGrpGRES)\n\n"
         "hint: wait for a job of the team to end\n"
     )
     assert run(root, ["why", "0001", "-o", "json"]) == 0
@@ -452,6 +479,51 @@ def test_changing(
     assert run(root, [verb, "0001", "0002", "0001"]) == 0
     assert playing.asked == [(f"/v1/jobs/{verb}", {"jobs": ["0001", "0002"]})]
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["move", "0001", "--pool", "cloud"], {"pool": "cloud"}),
+        (["resize", "0001", "--gpus", "4"], {"gpus": 4}),
+        (["resize", "0001", "--gpus", "8", "--nodes", "2"], {"gpus": 8, "nodes": 2}),
+        (["set-time", "0001", "1d12h"], {"time_seconds": 129_600}),
+        (["set-priority", "0001", "low"], {"priority": "low"}),
+    ],
+)
+def test_changing_a_job_that_waits(
+    playing: Playing, words: list[str], asked: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = {"cluster": "hpc", "pool": "hpc-a100", "slice": None, "why": "it has room"}
+    changed = [{"name": "GPUs", "before": "8", "after": "4"}, {"name": "nodes", "before": "1", "after": "2"}]
+    answer = {"id": "0001", "requested": True, "changes": changed, "placement": place}
+    nothing = {"pool": None, "gpus": None, "nodes": None, "time_seconds": None, "priority": None}
+    playing.answers = {"/v1/jobs/0001/change": [answer, answer, answer | {"changes": [], "requested": False}]}
+    assert run(root, words) == 0
+    assert playing.asked == [("/v1/jobs/0001/change", nothing | asked | {"dry_run": False})]
+    assert capsys.readouterr().out == "Changing 0001: GPUs 8 → 4, nodes 1 → 2\n"
+    assert run(root, [*words, "--dry-run"]) == 0
+    assert playing.asked[1][1] == nothing | asked | {"dry_run": True}
+    assert capsys.readouterr().out == "0001 can be changed: GPUs 8 → 4, nodes 1 → 2\n"
+    assert run(root, words) == 0
+    assert capsys.readouterr().out == "0001 is so already\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resize", "0001"], "give --gpus, --nodes or both"),
+        (["resize", "0001", "--gpus", "0"], "0 is not in the range"),
+        (["set-time", "0001", "soon"], "'soon' is not a duration"),
+        (["move", "0001"], "missing option '--pool'"),
+    ],
+)
+def test_a_change_says_what(
+    playing: Playing, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(root, words) == 64
+    assert said in capsys.readouterr().err
+    assert playing.asked == []
 
 
 @pytest.mark.parametrize(
@@ -633,7 +705,10 @@ def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown[7].endswith("93")
 
 
-@pytest.mark.parametrize("verb", ["cancel", "describe", "hold", "logs", "release", "top"])
+@pytest.mark.parametrize(
+    "verb",
+    ["cancel", "describe", "hold", "logs", "move", "release", "resize", "set-priority", "set-time", "top"],
+)
 def test_the_new_verbs_show_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert verb in VERBS
     assert run(root, [verb, "--help"]) == 0

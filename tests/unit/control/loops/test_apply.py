@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 from fairway.control.loop import LeasedLoop, Pace
 from fairway.control.loops.apply import ApplyToCluster
 from fairway.control.metrics import LoopMetrics, PolicyMetrics
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.ledger import Apply, ApplyCluster, ApplyState, Lease, LeaseLost, Ledger, Revision
 from fairway.ledger.policy.applies import restored, storable
+from fairway.model.errors import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, TeamName

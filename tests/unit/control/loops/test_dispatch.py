@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control.loops.dispatch import DispatchJobs, DispatchLimits
 from fairway.control.metrics import JobMetrics
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.ledger import LeaseLost, Ledger
 from fairway.ledger.records.jobs import DesiredState, EventKind, JobRow
-from fairway.model.errors import TemporaryError
+from fairway.model.errors import Refused, TemporaryError
 from fairway.model.job import JobId, JobState
 from fairway.services.fleets import Fleets, LastApplied
 from tests.unit.control.job_toy import HPC, Field, applied, arrived, give_fleet, leave, parse, submit, take

@@ -13,11 +13,12 @@ import pytest
 
 from fairway.control.loops import idle
 from fairway.control.loops.idle import ApplyIdleRules
-from fairway.engines.port import NOT_RESUMABLE, Refused, RequeueRequest, Unreachable
+from fairway.engines.port import NOT_RESUMABLE, RequeueRequest, Unreachable
 from fairway.ledger import Lease, LeaseLost, Ledger, Revision
 from fairway.ledger.records.jobs import DesiredState
 from fairway.ledger.telemetry.idle import StoredStep
 from fairway.model.diagnosis import DiagnosisSettings
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.idle import IdleAction, IdleOutcome, IdleRule, IdleRules, IdleStep

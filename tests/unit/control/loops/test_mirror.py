@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry
 from fairway.control.loops import mirror
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.metrics import JobMetrics
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobFilter, JobRow
 from fairway.model.condition import ConditionType
+from fairway.model.errors import Refused
 from fairway.model.job import EngineId, JobId, JobState, format_job_id
 from fairway.services.convert.jobs import job
 from fairway.services.fleets import Fleets, LastApplied

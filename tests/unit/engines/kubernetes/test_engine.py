@@ -9,7 +9,8 @@ import pytest
 
 from fairway.engines.kubernetes.api.informer import LineSplitter
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, Connection, KubernetesConnection, SlurmConnection
 from fairway.model.names import ClusterName
 

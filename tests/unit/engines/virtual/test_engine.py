@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.port import Refused
 from fairway.engines.virtual import VirtualEngine
+from fairway.model.errors import Refused
 from fairway.model.fleet import Capacity, Cluster, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName

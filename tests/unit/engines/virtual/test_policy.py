@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.engines.port import Refused
-from fairway.engines.virtual import JobRequest, SimState, VirtualEngine, terms_of
+from fairway.engines.virtual import VirtualEngine
 from fairway.engines.virtual.policy.translate import read_terms, translate
+from fairway.model.errors import Refused
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.policy.objects import Action, Change, ObjectKey
 from fairway.policy.plan import ClusterPlan
 from fairway.services.plans import PlanRefused, plan_adoption, plan_cluster
+from fairway.simulate.cluster import JobRequest, SimState, terms_of
 from tests.plans import apply_plan
-from tests.unit.engines.virtual.worlds import fleet
+from tests.unit.simulate.cluster.worlds import fleet
 
 LAB = ClusterName("lab")
 POLICY = """

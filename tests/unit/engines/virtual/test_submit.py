@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fairway.engines.port import Refused
-from fairway.engines.virtual import JobRequest, VirtualEngine
+from fairway.engines.virtual import VirtualEngine
 from fairway.engines.virtual.jobs.script import interpret
-from fairway.engines.virtual.simulator import reasons
-from fairway.engines.virtual.simulator.jobs import Wait
 from fairway.explain.reasons import REASONS
 from fairway.files import parse_fleet
+from fairway.model.errors import Refused
 from fairway.model.job import (
     Ending,
     EngineId,
@@ -30,6 +28,8 @@ from fairway.model.job import (
 from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.services.plans import plan_cluster
+from fairway.simulate.cluster import JobRequest, reasons
+from fairway.simulate.cluster.jobs import Wait
 from tests.plans import apply_plan
 
 if TYPE_CHECKING:

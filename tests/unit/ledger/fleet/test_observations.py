@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, event
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.ledger import FLEET, Lease, Ledger, ObservationRefused
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName
 from fairway.model.observation import Health, Observation

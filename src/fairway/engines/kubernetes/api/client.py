@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired, from_exception, from_status
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, KubernetesConnection
 
 if TYPE_CHECKING:

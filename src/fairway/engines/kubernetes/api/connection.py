@@ -12,8 +12,8 @@ import structlog
 
 from fairway.engines.kubernetes.api.client import ApiServer, connect, connection_of
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.port import Refused, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import Unreachable
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, KubernetesConnection
 
 _log = structlog.get_logger(__name__)

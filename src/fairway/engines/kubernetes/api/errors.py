@@ -10,8 +10,8 @@ import httpx2
 import msgspec
 
 from fairway.engines.kubernetes.api.wire import ApiStatus
-from fairway.engines.port import Refused, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import Unreachable
+from fairway.model.errors import FairwayError, Refused
 
 _NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
 _MAX_TEXT_LENGTH: Final = 500

@@ -17,7 +17,8 @@ from fairway.engines.kubernetes.api.wire import OwnedMeta, moment
 from fairway.engines.kubernetes.jobs.lookup import FoundWorkload, look_up_workload
 from fairway.engines.kubernetes.jobs.objects import WorkloadObject
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
-from fairway.engines.port import Refused, RequeueRequest
+from fairway.engines.port import RequeueRequest
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import EngineId
 

@@ -20,9 +20,9 @@ from fairway.engines.kubernetes.jobs.observed import ObservedJob, job_of
 from fairway.engines.kubernetes.jobs.roots import Root, Roots, workload_owner
 from fairway.engines.kubernetes.nodes.devices import whole_number
 from fairway.engines.kubernetes.policy.workloads import Workload, list_workloads
-from fairway.engines.port import Refused
 from fairway.explain.engine_reasons import kueue_code, refused_pod_code, topology_text
 from fairway.explain.findings import Finding, WaitFacts
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import EngineId
 from fairway.model.names import ClusterName

@@ -15,7 +15,8 @@ from fairway.engines.kubernetes.jobs.attempts import group_by_attempt, pod_of_no
 from fairway.engines.kubernetes.jobs.manifest import CONTAINER
 from fairway.engines.kubernetes.jobs.objects import JobPodObject, PodFacts, pod_transform
 from fairway.engines.kubernetes.jobs.observed import ObservedJob
-from fairway.engines.port import LogPart, Refused
+from fairway.engines.port import LogPart
+from fairway.model.errors import Refused
 
 MAX_BYTES: Final = 1 << 20
 """Bytes of one reply."""

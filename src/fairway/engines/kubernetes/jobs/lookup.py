@@ -36,7 +36,7 @@ from fairway.engines.kubernetes.jobs.roots import Plurals, Root, Roots, root_of,
 from fairway.engines.kubernetes.nodes.claims import CLAIMS, RESOURCE_API, ClaimObject, PodClaims, total
 from fairway.engines.kubernetes.nodes.devices import device_classes
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Pool
 from fairway.model.job import EngineId
 from fairway.model.workload_kinds import GROUP_KIND, JOB, WORKLOAD_KINDS, HoldBy

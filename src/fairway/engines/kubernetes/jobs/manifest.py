@@ -27,7 +27,7 @@ from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_C
 from fairway.engines.kubernetes.policy.fields import parse_taint
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.translate import own_queues
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesPlace, Pool
 from fairway.model.job import JobSpec, Order, Tolerates, format_job_id
 from fairway.model.team import Team

@@ -39,8 +39,8 @@ from fairway.engines.kubernetes.jobs.roots import Root, Roots
 from fairway.engines.kubernetes.nodes.claims import claims_kind
 from fairway.engines.kubernetes.nodes.devices import REPLICAS, device_classes
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
-from fairway.engines.port import MirrorBatch, Refused
-from fairway.model.errors import FairwayError
+from fairway.engines.port import MirrorBatch
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import ENDED_JOBS, EngineId, SeenJob
 

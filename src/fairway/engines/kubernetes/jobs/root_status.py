@@ -10,7 +10,7 @@ from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import Condition, OwnedMeta, moment
 from fairway.engines.kubernetes.jobs.observed import RootStatus
 from fairway.engines.kubernetes.jobs.roots import Plurals, Root, group_path
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 
 _COMPLETE: Final = frozenset({"Complete", "Completed", "Succeeded", "Finished"})
 _FAILED: Final = frozenset({"Failed", "Error"})

@@ -25,7 +25,8 @@ from fairway.engines.kubernetes.api.wire import (
     moment,
 )
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.model.workload_kinds import GROUP_KIND
 
 MAX_HOPS: Final = 10

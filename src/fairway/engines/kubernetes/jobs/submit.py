@@ -1,4 +1,4 @@
-"""Submit orders to the API server, and cancel, hold, release, lower and requeue them."""
+"""Submit orders to the API server, and cancel, hold, release, change, lower and requeue them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.engines.kubernetes.api.errors import ApiCall, request_error
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, KUEUE, Json
 from fairway.engines.kubernetes.api.requests import MERGE, METADATA, KubeRequests, concurrently
 from fairway.engines.kubernetes.api.wire import ApiStatus, OwnedMeta, PartialObject
-from fairway.engines.kubernetes.jobs import demote, gang
+from fairway.engines.kubernetes.jobs import change, demote, gang
 from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.lookup import JOBS, FoundWorkload, look_up_workload, parse_id
 from fairway.engines.kubernetes.jobs.manifest import GATED_BY, HOLD_GATE, claim_template, job_manifest
@@ -25,10 +25,11 @@ from fairway.engines.kubernetes.jobs.user_manifest import REPLICAS, complete_man
 from fairway.engines.kubernetes.nodes.claims import RESOURCE_API
 from fairway.engines.kubernetes.policy.admission_policies import JOB, NEEDS_QUEUE
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
-from fairway.engines.port import LogPart, Refused, RequeueRequest, SubmitResult, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import LogPart, RequeueRequest, SubmitResult, Unreachable
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, format_job_id
+from fairway.model.job_change import WaitingChange
 from fairway.model.workload_kinds import (
     GROUP_KIND,
     JOB_SET,
@@ -114,6 +115,26 @@ class KubernetesRunner:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._change(ids, self._release)
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Return if a waiting job can be changed so. Pure. Raises Refused otherwise."""
+        change.check_change(*(self._made(order, fleet) for order in (before, after)))
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        wanted = {one.engine_id: one for one in changes}
+
+        async def change_one(requests: KubeRequests, engine_id: EngineId) -> None:
+            one = wanted[engine_id]
+            self.check_change(one.before, one.after, fleet)
+            for _ in range(_MAX_TRIES):
+                if await change.change(requests, engine_id, self._made(one.after, fleet)):
+                    return
+            raise _RetryLater("Conflict", f"{engine_id} keeps changing", "Fairway retries automatically")
+
+        return await self._change(list(wanted), change_one)
+
+    def _made(self, order: Order, fleet: Fleet) -> Json:
+        return order_objects(order, fleet, self._cluster, job_sets=self.kinds.job_sets).body
 
     async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
         return await self._change(ids, lambda requests, one: demote.lower(requests, one, fleet))

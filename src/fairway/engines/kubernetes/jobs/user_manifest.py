@@ -29,7 +29,7 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     QUEUE_NAME,
     USER,
 )
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, Fleet, KubernetesPlace, Pool
 from fairway.model.job import Order, format_job_id
 from fairway.model.manifest import Manifest, decode_manifest, read_manifest

@@ -9,7 +9,8 @@ from urllib.parse import quote
 from fairway.engines.kubernetes.api.connection import lacks_right
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, Json
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.port import CordonOutcome, Refused
+from fairway.engines.port import CordonOutcome
+from fairway.model.errors import Refused
 from fairway.model.names import NodeName
 
 REASON: Final = "fairway.dev/drain-reason"

@@ -21,7 +21,7 @@ from fairway.engines.kubernetes.nodes.devices import looks_like_gpu, whole_numbe
 from fairway.engines.kubernetes.policy.admission_policies import QUEUE_NAME, REVISION_LABELS, STRAYS
 from fairway.engines.kubernetes.policy.pod_policies import GATE, WORKLOAD
 from fairway.engines.kubernetes.policy.workloads import TemplateContainer
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.policy.objects import FoundObject, FoundPolicy, GpuWorkload, ObjectKey
 
 GPU_CLAIMS: Final = "dra.gpus"

@@ -64,7 +64,7 @@ from fairway.engines.kubernetes.policy.flavor_nodes import flavor_settings
 from fairway.engines.kubernetes.policy.flavors import terminating_setting, used_setting
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE, OWN_ROLES, bind_to_setting
 from fairway.engines.kubernetes.policy.users import served_setting
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import TeamName
 from fairway.model.team import Supply

@@ -25,7 +25,8 @@ from fairway.engines.kubernetes.api.kinds import (
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.policy.admission_policies import TOPOLOGY
 from fairway.engines.kubernetes.policy.read import name_of
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.policy.leave import Leaving, created_objects, restore_change, unsaved_objects
 from fairway.policy.objects import (
     Action,

@@ -12,7 +12,8 @@ from fairway.engines.kubernetes.api.kinds import FAIRWAY, KINDS, MANAGED_BY, REL
 from fairway.engines.kubernetes.api.requests import KubeRequests, concurrently
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
 from fairway.engines.kubernetes.policy.restore import read_bodies, restore
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.policy.objects import Action, Change, ObjectKey
 
 _TERMINATION_SECONDS: Final = 60.0

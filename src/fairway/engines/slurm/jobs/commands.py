@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm.rest.client import Tokens
+from fairway.model.errors import Refused
 from fairway.model.fleet import SlurmConnection
 
 MAX_OUTPUT_BYTES: Final = 1024 * 2**20

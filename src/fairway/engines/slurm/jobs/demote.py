@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from fairway.engines.port import Refused, RequeueRequest
+from fairway.engines.port import RequeueRequest
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.policy.read import CTL
 from fairway.engines.slurm.policy.requeue import requeue_job
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
 

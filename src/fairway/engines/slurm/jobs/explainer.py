@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm.jobs import explain
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.explain import (
@@ -24,7 +24,7 @@ from fairway.engines.slurm.nodes.devices import devices_per_gpu
 from fairway.engines.slurm.policy.partitions import sites
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.explain.findings import WaitFacts
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, Fleet
 from fairway.model.job import EngineId, Order
 
@@ -57,7 +57,7 @@ class SlurmExplainer:
         partitions, nodes = await self._read_sizes()
         facts = explain.explain(jobs[0], partitions, nodes, datetime.now(UTC))
         ahead = await self._ahead(jobs[0])
-        return replace(facts, ahead=ahead[: explain.MAX_NAMED], ahead_count=len(ahead))
+        return replace(facts, ahead=ahead, ahead_count=len(ahead))
 
     async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
         """Return why no node of the order's partition can ever hold it. Returns None if one can."""

@@ -13,11 +13,12 @@ import stat
 from http import HTTPStatus
 from typing import Final
 
-from fairway.engines.port import LogPart, Refused
+from fairway.engines.port import LogPart
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.squeue import job_state
 from fairway.engines.slurm.jobs.submit import log_file, slurm_log_file
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import Refused
 from fairway.model.fleet import Folders
 from fairway.model.job import OPEN_JOBS, EngineId, Order
 

@@ -1,6 +1,6 @@
-"""Submit, cancel, hold and release jobs through slurmrestd, and make the batch script of an order.
+"""Submit, cancel, hold, release and change jobs through slurmrestd, and make the batch script of an order.
 
-Jobs are submitted as their user, and cancelled, held and released as Fairway's user.
+Jobs are submitted as their user, and cancelled, held, released and changed as Fairway's user.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from fairway.engines.port import Refused, SubmitResult, Unreachable
+from fairway.engines.port import SubmitResult, Unreachable
+from fairway.engines.slurm.jobs import change
 from fairway.engines.slurm.policy.partitions import SupplySite, sites
+from fairway.engines.slurm.policy.read import CTL
 from fairway.engines.slurm.rest.client import JobResponse, SlurmRest
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, Fleet, Folders
 from fairway.model.job import EngineId, Order, format_job_id
+from fairway.model.job_change import WaitingChange
 from fairway.model.labels import comment_words
 from fairway.model.names import PriorityName
 
@@ -242,7 +245,8 @@ def _program(order: Order) -> list[str]:
         return [f"exec {shell} /dev/fd/9 9< <(base64 -d << 'END'", "\n".join(lines), "END", ")"]
     command = shlex.join(spec.command)
     if spec.nodes > 1:
-        counts = f"--nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1"
+        # As many as the job has when it starts: it may be changed while it waits
+        counts = '--nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
         return [f"exec srun {counts} --kill-on-bad-exit=1 -- {command}"]
     return [f"exec -- {command}"]
 
@@ -337,6 +341,26 @@ class SlurmRunner:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._each(ids, lambda job: self._set_hold(job, hold=False))
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Return if a pending job can be changed so. Pure. Raises Refused otherwise."""
+        body(after, self._context(after, fleet))
+        change.check_change(before, after, fleet)
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        wanted = {one.engine_id: one for one in changes}
+
+        async def change_one(job: EngineId) -> Refused | None:
+            one = wanted[job]
+            try:
+                self.check_change(one.before, one.after, fleet)
+                current = await self._rest.get_if_served(f"{CTL}/job/{job}")
+                update = change.update(one, self._context(one.after, fleet).site, current)
+            except Refused as refusal:
+                return refusal
+            return await self._change("POST", job, update) if update else None
+
+        return await self._each(list(wanted), change_one)
 
     async def _submit(self, order: Order, fleet: Fleet) -> SubmitResult:
         try:

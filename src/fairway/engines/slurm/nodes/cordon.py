@@ -7,10 +7,11 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from fairway.engines.port import CordonOutcome, Refused
+from fairway.engines.port import CordonOutcome
 from fairway.engines.slurm.nodes.observe import DRAINED
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.engines.slurm.rest.wire import WireNode
+from fairway.model.errors import Refused
 from fairway.model.names import NodeName
 
 MARK: Final = "fairway: "

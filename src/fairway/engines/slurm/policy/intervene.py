@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs, in_parts
@@ -28,7 +27,7 @@ from fairway.engines.slurm.policy.read import CTL, DB
 from fairway.engines.slurm.policy.requeue import requeue_job
 from fairway.engines.slurm.policy.translate import PolicyContext, ceiling_of
 from fairway.engines.slurm.rest.client import SlurmRest
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.names import PriorityName
 from fairway.model.team import Team
 from fairway.policy.objects import Intervention

@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.activity import WAITING, active_jobs, in_parts, qos_ids
 from fairway.engines.slurm.policy.read import CTL, DB, associations_path
 from fairway.engines.slurm.policy.site_fields import STOPS, SiteFields
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import Refused
 from fairway.policy.leave import Leaving, created_objects, restore_change, unsaved_objects
 from fairway.policy.objects import (
     Action,

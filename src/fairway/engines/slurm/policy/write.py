@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.policy import names, records, restore
 from fairway.engines.slurm.policy.read import (
     CTL,
@@ -27,6 +26,7 @@ from fairway.engines.slurm.policy.read import (
 )
 from fairway.engines.slurm.policy.records import Record
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import Refused
 from fairway.policy.objects import Action, Change
 
 RECORDS_A_REQUEST: Final = 200

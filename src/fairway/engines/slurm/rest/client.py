@@ -21,9 +21,10 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm.rest import versions
 from fairway.engines.slurm.rest.wire import JobReply, NodesReply, OpenApi, PartitionsReply, Reply, ReplyError
+from fairway.model.errors import Refused
 from fairway.model.fleet import SlurmConnection
 from fairway.model.names import is_system_user
 

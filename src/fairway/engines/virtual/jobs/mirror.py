@@ -8,13 +8,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from fairway.engines.port import MirrorBatch, Refused
+from fairway.engines.port import MirrorBatch
 from fairway.engines.virtual.cluster import ClusterInstance
-from fairway.engines.virtual.simulator import jobs
 from fairway.explain.findings import Finding, WaitFacts
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import Attempt, Ending, EngineId, JobState, Order, SeenJob
 from fairway.model.labels import kept_labels
+from fairway.simulate.cluster import jobs
 
 WAIT_SECONDS: Final = 1.0
 """How long `changes` waits for a change."""
@@ -25,7 +26,6 @@ REASON_SECONDS: Final = 10.0
 """How often the reasons of waiting jobs are reported again, because they change while the jobs do not."""
 MAX_REASONS: Final = 2_000
 """Waiting jobs whose reasons are reported again; of a longer queue, the oldest."""
-MAX_AHEAD: Final = 5
 
 STATES: Final = {
     jobs.SimState.EXPECTED: JobState.WAITING,
@@ -105,7 +105,7 @@ class VirtualMirror:
         return WaitFacts(
             code=wait.code,
             findings=(Finding(wait.code, wait.message),),
-            ahead=ahead[:MAX_AHEAD],
+            ahead=ahead,
             ahead_count=len(ahead),
             other="" if wait.job is None else instance.engine_id(wait.job),
         )

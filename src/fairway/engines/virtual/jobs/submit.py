@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from fairway.engines.port import LogPart, Refused, SubmitResult
+from fairway.engines.port import LogPart, SubmitResult
 from fairway.engines.virtual.cluster import ClusterInstance
 from fairway.engines.virtual.jobs.script import interpret
-from fairway.engines.virtual.simulator.jobs import ENDED, JobRequest, SimAttempt, SimEnding
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, Tolerates
+from fairway.model.job_change import WaitingChange
 from fairway.model.names import UserName
+from fairway.simulate.cluster.jobs import ENDED, JobRequest, SimAttempt, SimEnding
 
 _YIELD_EVERY: Final = 100
 """Jobs to submit before yielding to other tasks."""
@@ -94,6 +96,24 @@ class VirtualRunner:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return self._for_each(ids, self._instance.simulator.release)
+
+    def check_change(self, before: Order, after: Order, fleet: Fleet) -> None:
+        """Raise Refused if the changed job could never run here. Pure."""
+        self._instance.simulator.check(request_of(after, self._instance.script_settings(after)))
+
+    async def change(self, changes: Sequence[WaitingChange], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Change waiting jobs, one by one; those of another instance are gone."""
+        instance, refused = self._instance, {}
+        instance.sync()
+        for one in changes:
+            number = instance.job_number(one.engine_id)
+            if number is None:
+                continue
+            try:
+                instance.simulator.change(number, request_of(one.after, instance.script_settings(one.after)))
+            except Refused as refusal:
+                refused[one.engine_id] = refusal
+        return refused
 
     def _for_each(self, ids: Sequence[EngineId], action: Callable[[int], None]) -> Mapping[EngineId, Refused]:
         """Call `action` for each job. Nothing is refused: unknown jobs are skipped, Fairway is the admin."""

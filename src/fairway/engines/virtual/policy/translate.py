@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fairway.engines.virtual.simulator.terms import ClusterTerms
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Fairness, Grant, Limits, Priority, Supply, Team
 from fairway.policy.objects import ObjectKey, Translation, Value, WantedObject
+from fairway.simulate.cluster.terms import ClusterTerms
 
 FAIRNESS: Final = "fairness"
 PRIORITY: Final = "priority"

@@ -14,6 +14,7 @@ from fairway.services.budget_raises import BudgetRaises
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import fleet as convert
 from fairway.services.rights import Person, person_of, sees_all, visible_teams
+from fairway.services.slos import SloQueries
 from fairway.views.jobs import gpus_text, name_text, note, pool_text, state_text
 from fairway.web.context import PageContext
 from fairway.web.pages.fleet import view_model as fleet_view
@@ -30,6 +31,7 @@ def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
     """Add the Home page."""
     cache = HomeCache(site.ledger, site.fleets)
     raises = BudgetRaises(site.ledger, site.fleets)
+    slos = SloQueries(site.ledger, site.fleets)
 
     @site.app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_home(request: Request) -> Response:
@@ -49,6 +51,7 @@ def add_home_page(site: PageContext, fleet_cache: FleetPageCache) -> None:
         attention = [
             *view_model.job_attention(jobs, person.user),
             *view_model.budget_attention(budgets),
+            *view_model.slo_attention((await slos.slos(caller)).slos),
             *view_model.raise_attention(requests),
             *(view_model.fleet_attention(clusters, events, sum(down.values()), now) if operates else ()),
         ]

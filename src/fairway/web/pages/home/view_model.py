@@ -18,6 +18,7 @@ from fairway.model.observation import Health
 from fairway.model.text import clean, count, first_few
 from fairway.views.conditions import condition_text
 from fairway.views.jobs import BAD, STATE_WORDS, name_text, note
+from fairway.views.slos import tone
 from fairway.views.stopped import stopped_text
 from fairway.web.pages.home.data import MyJobs, SharedEvents
 from fairway.wire import budget_raises as raise_wire
@@ -25,6 +26,7 @@ from fairway.wire import budgets as budget_wire
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
+from fairway.wire import slos as slo_wire
 
 MAX_NAMED: Final = 3
 """Jobs of one kind that are named; the others are counted."""
@@ -121,6 +123,20 @@ def budget_attention(budgets: Iterable[budget_wire.Budget]) -> list[Attention]:
             f"/teams/{quote(b.team)}" if b.team else "/cost",
         )
         for b in found
+    ]
+
+
+def slo_attention(slos: Iterable[slo_wire.Slo]) -> list[Attention]:
+    """Return the objectives that miss their target or will, the worst first."""
+    found = [(tone(slo), slo) for slo in slos]
+    return [
+        Attention(
+            how,
+            f"SLO {slo.name}: {slo.outlook}",
+            f"/teams/{quote(slo.team)}#slos" if slo.team else "/teams#slos",
+        )
+        for how, slo in sorted(found, key=lambda one: (one[0], one[1].name))
+        if how in ("bad", "warn")
     ]
 
 

@@ -27,7 +27,7 @@ from fairway.services.job_references import find_job
 from fairway.services.rights import forbidden_jobs, person_of, require_permission
 from fairway.views import jobs as views
 from fairway.views.gpu_use import use_text
-from fairway.views.queue import alternative_lines, queue_lines
+from fairway.views.queue import help_lines, wait_lines
 from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import log_page
@@ -135,7 +135,7 @@ async def _job_values(
     window = (row.id, None if job.use is None else job.use.read_to, row.state)
     advise = partial(advise_job, site.ledger, fleet, found, person, now)
     advice = await caches.advice.get((window, person), advise) if tracked else Advice()
-    why = await site.jobs.explainer.why(job, found) if waits else None
+    why = await site.jobs.explainer.why(job, found, person) if waits else None
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -146,7 +146,8 @@ async def _job_values(
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
         "reasons": why.reasons if why else [],
-        "queue": [*queue_lines(why), *alternative_lines(why)] if why else [],
+        "waits": wait_lines(why) if why else [],
+        "helps": help_lines(why) if why else [],
         "diagnosis": advice.diagnosis,
         "right_size": advice.right_size,
         "next": _next_step(job),

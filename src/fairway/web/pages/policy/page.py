@@ -35,6 +35,7 @@ from fairway.views.stopped import liveness_text, stopped_text
 from fairway.web.context import PageContext
 from fairway.web.pages.policy import view_model
 from fairway.web.pages.policy.file_diff import diff_lines, file_lines, without_passwords
+from fairway.web.pages.policy.what_if_page import add_what_if_pages
 from fairway.web.render import HEADERS
 from fairway.web.sessions import PAGE, PAGE_OPERATOR, form_of, page_allow
 from fairway.wire import policy as wire
@@ -58,6 +59,7 @@ def add_policy_pages(site: PageContext) -> None:
     _add_plan(site)
     _add_check(site)
     _add_apply(site)
+    add_what_if_pages(site)
 
 
 def _add_policy(site: PageContext) -> None:

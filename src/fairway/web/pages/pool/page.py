@@ -31,6 +31,7 @@ from fairway.services.convert import fleet as convert
 from fairway.services.convert import gpu_health as convert_health
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import visible_teams
+from fairway.services.waits import sum_waits
 from fairway.web.cache.single_flight import FragmentCache, SingleFlightGroup
 from fairway.web.context import PageContext
 from fairway.web.pages.fleet import view_model as fleet_view_model
@@ -50,6 +51,7 @@ from fairway.web.ranges import keep_window, range_choices, time_range
 from fairway.web.render import HEADERS, is_part
 from fairway.web.sessions import PAGE
 from fairway.web.use_view import UseViews
+from fairway.wire import jobs as job_wire
 
 _MAX_COMBINATIONS: Final = 256
 _EVENT_SECONDS: Final = 15.0
@@ -85,8 +87,10 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses:
             }
             return pages.show(request, "pool.html", use)
         points, events = await pool_cache.points(found), await pool_cache.gpu_events(found)
+        blocked = await pool_cache.blocked(found)
         kept = (("nodes", str(page)),) if page > 1 else ()
         more: dict[str, Any] = {
+            "blocked": blocked,
             "gpu_events": [convert_health.gpu_event(event) for event in events],
             "range": range_,
             "ranges": range_choices(request.url.path, range_.text, kept),
@@ -95,7 +99,7 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses:
         colours = await plots.colours(data.policy)
         response = fragments.show(
             request,
-            (data, snapshot, points, events),
+            (data, snapshot, points, events, blocked),
             (page, visible, colouring),
             lambda: pages.show(
                 request,
@@ -139,9 +143,16 @@ class _PoolPageCache:
             _MAX_COMBINATIONS, max_age=SPEND_SECONDS, stale_age=STALE_SECONDS
         )
 
+        self._blocked = SingleFlightGroup[Sequence[job_wire.WaitSum]](
+            _MAX_COMBINATIONS, max_age=_EVENT_SECONDS, stale_age=STALE_SECONDS
+        )
         self._events = SingleFlightGroup[tuple[GpuEvent, ...]](
             _MAX_COMBINATIONS, max_age=_EVENT_SECONDS, stale_age=STALE_SECONDS
         )
+
+    async def blocked(self, pool: Pool) -> Sequence[job_wire.WaitSum]:
+        """Return what keeps jobs of the pool from starting, the most GPU-hours first."""
+        return await self._blocked.get(pool.name, partial(self._read_blocked, pool))
 
     async def gpu_events(self, pool: Pool) -> tuple[GpuEvent, ...]:
         """Return what went wrong with the pool's GPUs within a month."""
@@ -168,6 +179,9 @@ class _PoolPageCache:
     async def _read_events(self, pool: Pool) -> tuple[GpuEvent, ...]:
         since = datetime.now(UTC) - _EVENTS_SINCE
         return await self._ledger.gpu_events.of_pool(pool.cluster, pool.name, since, _MAX_EVENTS)
+
+    async def _read_blocked(self, pool: Pool) -> Sequence[job_wire.WaitSum]:
+        return sum_waits(await self._ledger.waiting.sums(cluster=pool.cluster, pool=pool.name)).reasons
 
     async def _read_points(self, pool: PoolName) -> tuple[PricePoint, ...]:
         now = int(time.time())

@@ -28,6 +28,8 @@ from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import spent_budgets, with_raised_budgets
 from fairway.services.rights import usage_filter, visible_teams
+from fairway.services.slos import SloQueries
+from fairway.services.waits import sum_waits
 from fairway.views.colours import colour_class
 from fairway.views.jobs import reason_text
 from fairway.views.rounded import rounded_report
@@ -37,6 +39,7 @@ from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
 from fairway.web.pages.fleet.plots import Plots
+from fairway.web.pages.teams.objectives import PLOT_POINTS, ObjectiveCard, objective_card
 from fairway.web.pages.teams.raises import add_raise_forms, raise_values
 from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
 from fairway.web.ranges import keep_window, range_choices, report_window, time_range
@@ -52,6 +55,8 @@ MAX_SUPPLIES: Final = 6
 """The most supplies of a team in the list; its own page has all."""
 MAX_JOBS: Final = 20
 MAX_EVENTS: Final = 20
+MAX_SLOS: Final = 12
+"""The most objectives on a page; `fairway get slos` has all."""
 RECENT_WINDOW: Final = "7d"
 SPENDING_WINDOW: Final = "30d"
 USE_PART: Final = "team-use"
@@ -121,6 +126,7 @@ def add_teams_page(site: PageContext, costs: CostQueries, recent: RecentUse, plo
             "last": last,
             "max_supplies": MAX_SUPPLIES,
             "colours": {team: colour_class(n) for team, n in (await plots.colours(fleet)).items()},
+            "slos": await _objectives(site, caller, None),
         }
         return pages.show(request, "teams.html", values)
 
@@ -149,16 +155,19 @@ def add_team_page(
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
         waiting = await _jobs(ledger, fleet, budgets.spent, subtree, NOT_STARTED_JOBS)
+        blocked = sum_waits(await ledger.waiting.sums(teams=subtree)).reasons
         budget = rows[name].budget
         values = {
             "fleet": fleet,
             "line": rows[name],
             "inside": [rows[child.name] for child in tree.children(tree[name])],
             "events": events,
+            "slos": await _objectives(site, caller, frozenset(subtree)),
             "forecast": await _forecast(costs, caller, team),
             **await raise_values(raises, caller, fleet, name, None if budget is None else budget.period),
             "running": running,
             "waiting": waiting,
+            "blocked": blocked,
             "top": MAX_JOBS,
             "now": datetime.now(UTC),
             "reason_text": reason_text,
@@ -169,6 +178,18 @@ def add_team_page(
             ),
         }
         return keep_window(request, pages.show(request, "team.html", values), range_.text)
+
+
+async def _objectives(
+    site: PageContext, caller: Token, teams: frozenset[TeamName] | None
+) -> list[ObjectiveCard]:
+    """Return the first objectives of these teams that the caller may see, with their budgets over time."""
+    queries = SloQueries(site.ledger, site.fleets)
+    found = [slo for slo in (await queries.slos(caller)).slos if teams is None or slo.team in teams]
+    return [
+        objective_card(await queries.history(caller, slo.name, slo.window_seconds, PLOT_POINTS))
+        for slo in found[:MAX_SLOS]
+    ]
 
 
 async def _forecast(costs: CostQueries, caller: Token, team: str) -> budget_wire.Forecast | None:

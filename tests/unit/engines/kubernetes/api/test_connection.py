@@ -9,8 +9,8 @@ import pytest
 
 from fairway.engines.kubernetes.api.connection import ApiConnection, lacks_right
 from fairway.engines.kubernetes.api.errors import ApiCall
-from fairway.engines.port import Refused, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import Unreachable
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, SlurmConnection
 from fairway.model.names import ClusterName
 from tests.unit.engines.kubernetes.api.connections import CLUSTER, SERVER, Connections, connection

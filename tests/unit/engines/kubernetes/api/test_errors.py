@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired, from_exception, from_status
-from fairway.engines.port import Refused, Unreachable
-from fairway.model.errors import FairwayError
+from fairway.engines.port import Unreachable
+from fairway.model.errors import FairwayError, Refused
 
 ASKED = ApiCall("https://k8s:6443", "watch", "pods")
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairway.engines.kubernetes.api.wire import Owner
 from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.job import EngineId
 from tests.unit.engines.kubernetes.api.connections import Connections, connection
 from tests.unit.engines.kubernetes.jobs.cluster_events import FLEET, GPU, Events, ref

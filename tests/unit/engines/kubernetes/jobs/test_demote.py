@@ -11,7 +11,8 @@ import pytest
 from fairway.engines.kubernetes.jobs import demote
 from fairway.engines.kubernetes.jobs.demote import REQUEUED, RESUMES, lower, requeue
 from fairway.engines.kubernetes.jobs.objects import JobObject, WorkloadObject
-from fairway.engines.port import NOT_RESUMABLE, Refused, RequeueRequest
+from fairway.engines.port import NOT_RESUMABLE, RequeueRequest
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
 

@@ -10,8 +10,8 @@ import pytest
 
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.jobs.explain import explain
-from fairway.engines.port import Refused
 from fairway.explain.findings import WaitFacts
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
 from fairway.model.names import ClusterName

@@ -12,7 +12,8 @@ from fairway.engines.kubernetes.api.connection import ApiConnection
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.jobs import gang
 from fairway.engines.kubernetes.jobs.submit import KubernetesRunner, order_objects
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.model.job import JobSpec, Order, format_job_id
 from fairway.model.workload_kinds import JOB, JOB_SET
 from tests.kinds import manifests

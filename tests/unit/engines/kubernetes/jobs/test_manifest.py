@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.jobs.manifest import claim_template, job_manifest, preview
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Cluster, Fleet, Folders, KubernetesPlace
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, Tolerates, engine_name, format_job_id
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, JobState
 from tests.unit.engines.kubernetes.api.connections import CLUSTER, Connections, connection

@@ -7,7 +7,8 @@ import json
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.jobs.submit import _create_error
 from fairway.engines.kubernetes.policy.admission_policies import NEEDS_QUEUE
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
+from fairway.model.errors import Refused
 from fairway.model.workload_kinds import JOB
 from tests.unit.engines.kubernetes.jobs.test_manifest import order
 

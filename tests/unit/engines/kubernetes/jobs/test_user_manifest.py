@@ -11,7 +11,7 @@ import yaml
 
 from fairway.engines.kubernetes.jobs.manifest import preview
 from fairway.engines.kubernetes.jobs.submit import order_objects
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.job import Order, Tolerates, format_job_id
 from fairway.model.manifest import pod_sets_of, read_manifest
 from fairway.wire.jobs import JobSpec

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairway.engines.port import NOT_RESUMABLE, Refused, RequeueRequest
+from fairway.engines.port import NOT_RESUMABLE, RequeueRequest
 from fairway.engines.slurm.jobs.demote import NICE, RESUMES, lower, lowered_jobs, requeue
 from fairway.engines.slurm.policy.intervene import SlurmIntervener
 from fairway.engines.slurm.policy.preemption import RunningJob, WaitingJob
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
 

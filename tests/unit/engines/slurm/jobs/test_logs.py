@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.jobs.logs import read_part
+from fairway.model.errors import Refused
 
 ME = os.geteuid()
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.jobs.submit import SubmitContext, body, preview, script
 from fairway.engines.slurm.policy.partitions import SupplySite
+from fairway.model.errors import Refused
 from fairway.model.fleet import Folders
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
@@ -212,7 +212,7 @@ def test_the_body_says_what_slurm_must_know() -> None:
         "required_switches": {"set": True, "number": 1},
         "hold": True,
     }
-    assert "srun --nodes=3" in job["script"]
+    assert 'srun --nodes="$SLURM_JOB_NUM_NODES"' in job["script"]
 
 
 def test_the_default_priority_needs_no_word() -> None:

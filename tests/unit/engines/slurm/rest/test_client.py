@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.rest import client
-from fairway.model.errors import FairwayError
+from fairway.model.errors import FairwayError, Refused
 from fairway.model.fleet import Cluster, SlurmConnection
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName

@@ -6,8 +6,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.rest.client import LIFETIME_SECONDS, RENEW_SECONDS, Tokens
+from fairway.model.errors import Refused
 from fairway.model.fleet import SlurmConnection
 
 KEY = bytes(range(200, 232))

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.policy.read import find_policy
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.engines.slurm.rest.wire import NodesReply
+from fairway.model.errors import Refused
 from fairway.policy.objects import FoundPolicy
 
 HERE = Path(__file__).parent

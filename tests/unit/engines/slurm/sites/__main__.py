@@ -7,9 +7,9 @@ import json
 import sys
 from typing import Any
 
-from fairway.engines.port import Refused
 from fairway.engines.slurm.policy import read
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import Refused
 from fairway.model.fleet import SlurmConnection
 from lab import find
 from tests.unit.engines.slurm.sites import HERE

@@ -53,7 +53,7 @@ from fairway.engines.kubernetes.policy.intervention.usage_decay import (
 )
 from fairway.engines.kubernetes.policy.mutating_policies import ANYWHERE
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS, Workload, list_workloads
-from fairway.engines.port import Refused
+from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.model.team import Team, TeamTree

@@ -1,0 +1,338 @@
+"""A mixed load of four teams on a real engine, beside the same jobs in the simulator; and expected starts.
+
+`--size JOBS` (small: 200), on the first instance of the lab that is up among FAIRWAY_BENCH_ON (slurm-24).
+Jobs are submitted through a server of its own, so that interventions run as they do for users. Afterwards
+the jobs are replayed: submitted when they were, running as long as they ran. While jobs wait, `fairway why`
+is asked for their expected starts, and on Slurm `squeue --start` for the same jobs at the same moments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from math import ceil
+from pathlib import Path
+from statistics import fmean, median
+from typing import Final
+
+from bench.figure import Figure
+from bench.lab_server import USER, apply_by, apply_policy, cancel_all, lab_fleet, server
+from fairway.client.client import Client
+from fairway.client.contexts import Target
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Fleet, VirtualPlace
+from fairway.model.names import PriorityName, TeamName
+from fairway.model.team import Fairness, Grant, Supply, Team
+from fairway.model.trace import TraceJob
+from fairway.simulate.replay import RunMetrics, measure, replay
+from fairway.wire import jobs as job_wire
+from lab import Instance, find
+
+LOAD: Final = 1.15
+"""What jobs ask for over what the cluster has, while they arrive: a queue builds up."""
+ASK_SECONDS: Final = 10.0
+ASKED_AT_ONCE: Final = 6
+KEPT: Final = Path("build/fidelity.json")
+FORECAST_SECONDS: Final = "5"
+SHARES: Final = {"red": (16, 1), "green": (8, 1), "blue": (0, 2), "grey": (0, 1)}
+"""Guarantee and share of each team."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job of the load."""
+
+    after: float
+    """Seconds since the first."""
+    seconds: int
+    gpus: int
+    nodes: int
+    team: TeamName
+    priority: PriorityName
+
+    @property
+    def limit_seconds(self) -> int:
+        """Return twice the run time in whole minutes, as Slurm counts."""
+        return 60 * ceil(2 * self.seconds / 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was said of a waiting job's start at one moment."""
+
+    at: float
+    job: str
+    earliest: float | None
+    expected: float | None
+    latest: float | None
+    engine: float | None
+    """What `squeue --start` said."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of the load on the engine."""
+
+    jobs: list[job_wire.JobDetail] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+
+
+def load(jobs: int, gpus: int) -> list[Planned]:
+    """Return jobs of 4 to 60 seconds on 1 to 16 GPUs; the same for the same numbers."""
+    dice = random.Random(41)
+    shapes = [_shape(dice) for _ in range(jobs)]
+    work = sum(nodes * per_node * seconds for nodes, per_node, seconds in shapes)
+    rate = LOAD * gpus / (work / jobs)
+    after, found = 0.0, []
+    teams, priorities = (
+        [TeamName(name) for name in SHARES],
+        [PriorityName(p) for p in ("normal", "low", "urgent")],
+    )
+    for nodes, per_node, seconds in shapes:
+        team = dice.choices(teams, (35, 25, 25, 15))[0]
+        priority = dice.choices(priorities, (88, 8, 4))[0]
+        found.append(Planned(after, seconds, per_node, nodes, team, priority))
+        after += dice.expovariate(rate)
+    return found
+
+
+def _shape(dice: random.Random) -> tuple[int, int, int]:
+    nodes = dice.choices((1, 2), (94, 6))[0]
+    gpus = 8 if nodes > 1 else dice.choices((1, 2, 4, 8), (50, 20, 20, 10))[0]
+    return nodes, gpus, round(min(60.0, max(4.0, dice.lognormvariate(2.5, 0.7))))
+
+
+def four_teams(fleet: Fleet) -> Fleet:
+    """Return the fleet of the lab with four teams that share its pool."""
+    supply = Supply(fleet.pools[0].name)
+    priorities = tuple(PriorityName(p) for p in ("urgent", "normal", "low"))
+    teams = tuple(
+        Team(
+            TeamName(name),
+            None,
+            share,
+            (Grant(supply, guarantee, None),),
+            priorities=priorities,
+            members=(USER,),
+        )
+        for name, (guarantee, share) in SHARES.items()
+    )
+    chosen = {USER: teams[0].name}
+    return replace(fleet, teams=teams, chosen_teams=chosen, fairness=Fairness(half_life_seconds=3600))
+
+
+def play(instance: Instance, fleet: Fleet, planned: Sequence[Planned]) -> tuple[Run, VirtualPlace]:
+    """Submit the load to a server, and ask for starts. Return what became of it, and the size of the pool."""
+    run = Run()
+    with (
+        server(fleet, FAIRWAY_STARTS_SECONDS=FORECAST_SECONDS) as (url, token),
+        Client(Target(url, token)) as client,
+    ):
+        apply_by(client, fleet)
+        nodes = list(client.nodes(pool=fleet.pools[0].name))
+        place = VirtualPlace(len(nodes), max(d.total for node in nodes for d in node.devices))
+        dice = random.Random(7)
+        ids: list[str] = []
+        begin, ask_at = time.time(), time.time() + ASK_SECONDS
+        for job in planned:
+            while (now := time.time()) < begin + job.after:
+                if now >= ask_at:
+                    ask_at = now + ASK_SECONDS
+                    run.asked += ask(client, instance, dice)
+                time.sleep(max(0.0, min(begin + job.after, ask_at) - time.time()))
+            (made,) = client.submit(spec_of(job, fleet), as_user=USER)
+            ids.append(made.id)
+        deadline = time.time() + 1800
+        while any(row.state != "ended" for row in client.job_counts()) and time.time() < deadline:
+            time.sleep(ASK_SECONDS)
+            run.asked += ask(client, instance, dice)
+        run.jobs = [client.job(id_) for id_ in ids]
+    return run, place
+
+
+def spec_of(job: Planned, fleet: Fleet) -> job_wire.JobSpec:
+    return job_wire.JobSpec(
+        name="mixed",
+        gpus=job_wire.GpuRequest(count=job.gpus),
+        nodes=job.nodes,
+        command=["sleep", str(job.seconds)],
+        team=job.team,
+        priority=job.priority,
+        pool=fleet.pools[0].name,
+        time_seconds=job.limit_seconds,
+        image="none",
+    )
+
+
+def ask(client: Client, instance: Instance, dice: random.Random) -> list[Asked]:
+    """Ask for the expected starts of some waiting jobs, and the engine for the same."""
+    waiting = [job for job in client.jobs(states=["waiting"], most=400) if job.engine_id]
+    some = dice.sample(waiting, min(ASKED_AT_ONCE, len(waiting)))
+    found = []
+    for job in some:
+        with suppress(FairwayError):
+            expected = client.why(job.id).expected
+            if expected is not None and not expected.unknown:
+                found.append(
+                    Asked(
+                        time.time(),
+                        job.id,
+                        _seconds(expected.earliest),
+                        _seconds(expected.expected),
+                        _seconds(expected.latest),
+                        engine_start(instance, str(job.engine_id)),
+                    )
+                )
+    return found
+
+
+def engine_start(instance: Instance, engine_id: str) -> float | None:
+    """Return what `squeue --start` says of a job."""
+    if instance.kind != "slurm":
+        return None
+    said = instance.run("squeue", "--start", "-h", f"--jobs={engine_id}", "--format=%S", check=False).stdout
+    with suppress(ValueError):
+        return datetime.fromisoformat(said.split()[0] if said.split() else "").astimezone().timestamp()
+    return None
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def trace_of(run: Run, planned: Sequence[Planned]) -> list[TraceJob]:
+    """Return the jobs as they were submitted, each running as long as its last attempt did."""
+    found = []
+    for job, plan in zip(run.jobs, planned, strict=True):
+        if not job.attempts or job.attempts[-1].ended_at is None:
+            continue
+        last = job.attempts[-1]
+        assert last.ended_at is not None
+        found.append(
+            TraceJob(
+                job.submitted_at.timestamp(),
+                (last.ended_at - last.started_at).total_seconds(),
+                plan.gpus,
+                plan.nodes,
+                USER,
+                plan.team,
+                limit_seconds=plan.limit_seconds,
+                priority=plan.priority,
+                started=job.attempts[0].started_at.timestamp(),
+            )
+        )
+    return sorted(found, key=lambda job: job.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The figures that are compared."""
+
+    mean_wait: float
+    utilisation: float
+    hours: dict[str, float]
+
+
+def real(run: Run, begin: float, end: float, gpus: int) -> Shown:
+    """Return the figures of the engine, within the time in which jobs were submitted."""
+    waits, hours = [], dict.fromkeys(SHARES, 0.0)
+    for job in run.jobs:
+        if job.attempts:
+            waits.append((job.attempts[0].started_at - job.submitted_at).total_seconds())
+        for attempt in job.attempts:
+            stop = end if attempt.ended_at is None else attempt.ended_at.timestamp()
+            inside = min(end, stop) - max(begin, attempt.started_at.timestamp())
+            if inside > 0 and job.team is not None:
+                hours[job.team] += attempt.devices * inside / 3600
+    return Shown(fmean(waits), sum(hours.values()) * 3600 / (gpus * (end - begin)), hours)
+
+
+def simulated(metrics: RunMetrics) -> Shown:
+    return Shown(
+        metrics.total.mean_wait, metrics.utilisation, {name: t.gpu_hours for name, t in metrics.teams.items()}
+    )
+
+
+def eta_details(run: Run) -> dict[str, object]:
+    """Compare what was expected with what came."""
+    starts = {job.id: job.attempts[0].started_at.timestamp() for job in run.jobs if job.attempts}
+    ours, engine, inside, ranges = [], [], 0, 0
+    for said in run.asked:
+        start = starts.get(said.job)
+        if start is None or start <= said.at:
+            continue
+        if said.earliest is not None and said.latest is not None:
+            ranges += 1
+            inside += said.earliest - 1 <= start <= said.latest + 1
+        if said.expected is not None and said.engine is not None:
+            ours.append(abs(said.expected - start))
+            engine.append(abs(said.engine - start))
+    if not ranges:
+        return {"expected starts": "none was asked for"}
+    return {
+        "asked": f"{len(run.asked)} times, {len({said.job for said in run.asked})} jobs, {ranges} ranges",
+        "start in the 80 % range": f"{100 * inside / ranges:.0f} %",
+        "median error": f"{median(ours):.1f} s, squeue --start {median(engine):.1f} s ({len(ours)} pairs)"
+        if ours
+        else "the engine gave no start",
+    }
+
+
+async def run(size: str) -> list[Figure]:
+    names = os.environ.get("FAIRWAY_BENCH_ON", "slurm-24").split(",")
+    instance = next((found for name in names if (found := find(name)) and found.state == "up"), None)
+    if instance is None:
+        print(f"fidelity: none of {', '.join(names)} is up, left out (make lab-up)")
+        return []
+    count = 200 if size == "small" else int(size)
+    fleet = four_teams(lab_fleet(instance))
+    await apply_policy(instance, fleet)
+    try:
+        nodes = _nodes(instance)
+        planned = load(count, nodes * 8)
+        done, place = await asyncio.to_thread(play, instance, fleet, planned)
+    finally:
+        await cancel_all(instance)
+        await apply_policy(instance, replace(fleet, teams=()))
+    trace = trace_of(done, planned)
+    begin, end = trace[0].at, trace[-1].at
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps([job.model_dump(mode="json") for job in done.jobs]))
+    model = simulated(measure(replay(fleet, trace, {fleet.pools[0].name: place})))
+    came = real(done, begin, end, place.nodes * place.gpus_per_node)
+    parts = {
+        name: f"{came.hours[name]:.3f} real, {model.hours.get(name, 0.0):.3f} simulated" for name in SHARES
+    }
+    return [
+        Figure(
+            f"mean wait of {len(trace)} jobs on {instance.name}",
+            size,
+            max(model.mean_wait, came.mean_wait),
+            min(model.mean_wait, came.mean_wait),
+            "s",
+            1.05,
+            "the engine's scheduling interval, and the time that it takes to start and end a job",
+            {
+                "mean wait": f"{came.mean_wait:.1f} s real, {model.mean_wait:.1f} s simulated",
+                "cluster": f"{place.nodes} nodes with {place.gpus_per_node} GPUs, {end - begin:.0f} s",
+                "utilisation": f"{came.utilisation:.1%} real, {model.utilisation:.1%} simulated",
+                **{f"GPU-hours of {name}": text for name, text in parts.items()},
+                "attempts": f"{sum(len(job.attempts) for job in done.jobs)} real",
+                **eta_details(done),
+            },
+        )
+    ]
+
+
+def _nodes(instance: Instance) -> int:
+    if instance.kind != "slurm":
+        return int(instance.options.get("nodes", 4))
+    said = instance.run("sinfo", "--noheader", "--partition=gpu", "--format=%D").stdout.split()
+    return sum(map(int, said))

@@ -1,0 +1,1 @@
+"""Store service level objectives: the histories of the jobs they count, counts, cursors and states."""

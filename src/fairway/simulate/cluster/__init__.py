@@ -1,0 +1,8 @@
+"""A simulated cluster that keeps the promises of a policy, in memory and on its own clock."""
+
+from fairway.simulate.cluster.jobs import JobRequest, JobView, SimState
+from fairway.simulate.cluster.nodes import NodeSnapshot
+from fairway.simulate.cluster.simulator import Simulator
+from fairway.simulate.cluster.terms import ClusterTerms, terms_of
+
+__all__ = ["ClusterTerms", "JobRequest", "JobView", "NodeSnapshot", "SimState", "Simulator", "terms_of"]
