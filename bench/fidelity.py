@@ -1,9 +1,11 @@
 """A mixed load of four teams on a real engine, beside the same jobs in the simulator; and expected starts.
 
 `--size JOBS` (small: 200), on the first instance of the lab that is up among FAIRWAY_BENCH_ON (slurm-24).
-Jobs are submitted through a server of its own, so that interventions run as they do for users. Afterwards
-the jobs are replayed: submitted when they were, running as long as they ran. While jobs wait, `fairway why`
-is asked for their expected starts, and on Slurm `squeue --start` for the same jobs at the same moments.
+Jobs are submitted through a server of its own, so that interventions run as they do for users. First, short
+jobs of one team fill the cluster: they tell how long the engine takes to start a job on GPUs that another has
+left. Afterwards the mixed jobs are replayed: submitted when they were, running as long as they ran. While
+jobs wait, `fairway why` is asked for their expected starts, and on Slurm `squeue --start` for the same jobs
+at the same moments. FAIRWAY_BENCH_BORROW=N lets each team borrow at most N GPUs, to compare two policies.
 """
 
 from __future__ import annotations
@@ -12,37 +14,42 @@ import asyncio
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 from typing import Final
 
 from bench.figure import Figure
 from bench.lab_server import USER, apply_by, apply_policy, cancel_all, lab_fleet, server
 from fairway.client.client import Client
 from fairway.client.contexts import Target
+from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet, VirtualPlace
 from fairway.model.names import PriorityName, TeamName
 from fairway.model.team import Fairness, Grant, Supply, Team
 from fairway.model.trace import TraceJob
-from fairway.simulate.replay import RunMetrics, measure, replay
+from fairway.simulate.replay import ReplayOptions, RunMetrics, measure, replay
 from fairway.wire import jobs as job_wire
 from lab import Instance, find
 
 LOAD: Final = 1.15
 """What jobs ask for over what the cluster has, while they arrive: a queue builds up."""
 ASK_SECONDS: Final = 10.0
-ASKED_AT_ONCE: Final = 6
+ASKED_AT_ONCE: Final = 10
 KEPT: Final = Path("build/fidelity.json")
-FORECAST_SECONDS: Final = "5"
-SHARES: Final = {"red": (16, 1), "green": (8, 1), "blue": (0, 2), "grey": (0, 1)}
-"""Guarantee and share of each team."""
+FORECAST_SECONDS: Final = "15"
+SHARES: Final = {"red": (4, 1), "green": (8, 1), "blue": (0, 2), "grey": (0, 1)}
+"""Guarantee of each team, as a divisor of all GPUs, and its share."""
+WARM_ROUNDS, WARM_SECONDS = 3, 10
+"""How often short jobs fill the cluster one after the other, and how long each runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +87,14 @@ class Asked:
 class Run:
     """What became of the load on the engine."""
 
+    start_seconds: float = 0.0
+    """How long the engine takes from the end of a job to the start of the next on its GPUs."""
     jobs: list[job_wire.JobDetail] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
 
 def load(jobs: int, gpus: int) -> list[Planned]:
-    """Return jobs of 4 to 60 seconds on 1 to 16 GPUs; the same for the same numbers."""
+    """Return jobs of 10 to 180 seconds on 1 to 16 GPUs; the same for the same numbers."""
     dice = random.Random(41)
     shapes = [_shape(dice) for _ in range(jobs)]
     work = sum(nodes * per_node * seconds for nodes, per_node, seconds in shapes)
@@ -106,11 +115,11 @@ def load(jobs: int, gpus: int) -> list[Planned]:
 def _shape(dice: random.Random) -> tuple[int, int, int]:
     nodes = dice.choices((1, 2), (94, 6))[0]
     gpus = 8 if nodes > 1 else dice.choices((1, 2, 4, 8), (50, 20, 20, 10))[0]
-    return nodes, gpus, round(min(60.0, max(4.0, dice.lognormvariate(2.5, 0.7))))
+    return nodes, gpus, round(min(180.0, max(10.0, dice.lognormvariate(3.5, 0.7))))
 
 
-def four_teams(fleet: Fleet) -> Fleet:
-    """Return the fleet of the lab with four teams that share its pool."""
+def four_teams(fleet: Fleet, gpus: int, borrow: int | None = None) -> Fleet:
+    """Return the fleet of the lab with four teams that share its pool of so many GPUs."""
     supply = Supply(fleet.pools[0].name)
     priorities = tuple(PriorityName(p) for p in ("urgent", "normal", "low"))
     teams = tuple(
@@ -118,11 +127,12 @@ def four_teams(fleet: Fleet) -> Fleet:
             TeamName(name),
             None,
             share,
-            (Grant(supply, guarantee, None),),
+            (Grant(supply, guarantee, None if borrow is None else guarantee + borrow),),
             priorities=priorities,
             members=(USER,),
         )
-        for name, (guarantee, share) in SHARES.items()
+        for name, (part, share) in SHARES.items()
+        for guarantee in (gpus // part if part else 0,)
     )
     chosen = {USER: teams[0].name}
     return replace(fleet, teams=teams, chosen_teams=chosen, fairness=Fairness(half_life_seconds=3600))
@@ -138,23 +148,58 @@ def play(instance: Instance, fleet: Fleet, planned: Sequence[Planned]) -> tuple[
         apply_by(client, fleet)
         nodes = list(client.nodes(pool=fleet.pools[0].name))
         place = VirtualPlace(len(nodes), max(d.total for node in nodes for d in node.devices))
-        dice = random.Random(7)
+        run.start_seconds = start_seconds(client, fleet, place)
+        # Who may change nothing, so that the server does not look for remedies as well.
+        viewer = client.create_token("viewer", Role.VIEWER, 86_400).secret
+        over = threading.Event()
+        asking = threading.Thread(target=keep_asking, args=(url, viewer, instance, run, over))
         ids: list[str] = []
-        begin, ask_at = time.time(), time.time() + ASK_SECONDS
-        for job in planned:
-            while (now := time.time()) < begin + job.after:
-                if now >= ask_at:
-                    ask_at = now + ASK_SECONDS
-                    run.asked += ask(client, instance, dice)
-                time.sleep(max(0.0, min(begin + job.after, ask_at) - time.time()))
-            (made,) = client.submit(spec_of(job, fleet), as_user=USER)
-            ids.append(made.id)
-        deadline = time.time() + 1800
-        while any(row.state != "ended" for row in client.job_counts()) and time.time() < deadline:
-            time.sleep(ASK_SECONDS)
-            run.asked += ask(client, instance, dice)
+        asking.start()
+        try:
+            begin = time.time()
+            for job in planned:
+                time.sleep(max(0.0, begin + job.after - time.time()))
+                (made,) = client.submit(spec_of(job, fleet), as_user=USER)
+                ids.append(made.id)
+            wait_for_all(client)
+        finally:
+            over.set()
+            asking.join()
         run.jobs = [client.job(id_) for id_ in ids]
     return run, place
+
+
+def wait_for_all(client: Client) -> None:
+    """Return when all jobs have ended, or after half an hour."""
+    deadline = time.time() + 1800
+    while any(row.state != "ended" for row in client.job_counts()) and time.time() < deadline:
+        time.sleep(2)
+
+
+def start_seconds(client: Client, fleet: Fleet, place: VirtualPlace) -> float:
+    """Fill the cluster with jobs on whole nodes several times; return the mean time between two of a node."""
+    job = Planned(0.0, WARM_SECONDS, place.gpus_per_node, 1, TeamName("red"), PriorityName("normal"))
+    spec = spec_of(job, fleet).model_copy(update={"name": "warm"})
+    ids = [made.id for _ in range(WARM_ROUNDS * place.nodes) for made in client.submit(spec, as_user=USER)]
+    wait_for_all(client)
+    runs: dict[str, list[tuple[datetime, datetime]]] = {}
+    for attempt in (attempt for id_ in ids for attempt in client.job(id_).attempts):
+        if attempt.ended_at is not None:
+            runs.setdefault(attempt.nodes[0], []).append((attempt.started_at, attempt.ended_at))
+    gaps = [
+        (later[0] - earlier[1]).total_seconds()
+        for of in runs.values()
+        for earlier, later in pairwise(sorted(of))
+    ]
+    return fmean(gaps) if gaps else 0.0
+
+
+def keep_asking(url: str, token: str, instance: Instance, run: Run, over: threading.Event) -> None:
+    """Ask for expected starts at even distances, beside whoever submits jobs."""
+    dice = random.Random(7)
+    with Client(Target(url, token)) as client:
+        while not over.wait(ASK_SECONDS):
+            run.asked += ask(client, instance, dice)
 
 
 def spec_of(job: Planned, fleet: Fleet) -> job_wire.JobSpec:
@@ -173,8 +218,9 @@ def spec_of(job: Planned, fleet: Fleet) -> job_wire.JobSpec:
 
 def ask(client: Client, instance: Instance, dice: random.Random) -> list[Asked]:
     """Ask for the expected starts of some waiting jobs, and the engine for the same."""
-    waiting = [job for job in client.jobs(states=["waiting"], most=400) if job.engine_id]
+    waiting = [job for job in client.jobs(states=["waiting"], most=1000) if job.engine_id]
     some = dice.sample(waiting, min(ASKED_AT_ONCE, len(waiting)))
+    engine = engine_starts(instance, [str(job.engine_id) for job in some])
     found = []
     for job in some:
         with suppress(FairwayError):
@@ -187,20 +233,23 @@ def ask(client: Client, instance: Instance, dice: random.Random) -> list[Asked]:
                         _seconds(expected.earliest),
                         _seconds(expected.expected),
                         _seconds(expected.latest),
-                        engine_start(instance, str(job.engine_id)),
+                        engine.get(str(job.engine_id)),
                     )
                 )
     return found
 
 
-def engine_start(instance: Instance, engine_id: str) -> float | None:
-    """Return what `squeue --start` says of a job."""
-    if instance.kind != "slurm":
-        return None
-    said = instance.run("squeue", "--start", "-h", f"--jobs={engine_id}", "--format=%S", check=False).stdout
-    with suppress(ValueError):
-        return datetime.fromisoformat(said.split()[0] if said.split() else "").astimezone().timestamp()
-    return None
+def engine_starts(instance: Instance, engine_ids: Sequence[str]) -> dict[str, float]:
+    """Return what `squeue --start` says of jobs, where it says anything."""
+    if instance.kind != "slurm" or not engine_ids:
+        return {}
+    command = ("squeue", "--start", "-h", f"--jobs={','.join(engine_ids)}", "--format=%i %S")
+    found = {}
+    for line in instance.run(*command, check=False).stdout.splitlines():
+        with suppress(ValueError):
+            id_, start = line.split()
+            found[id_] = datetime.fromisoformat(start).astimezone().timestamp()
+    return found
 
 
 def _seconds(moment: datetime | None) -> float | None:
@@ -236,6 +285,7 @@ class Shown:
     """The figures that are compared."""
 
     mean_wait: float
+    p95_wait: float
     utilisation: float
     hours: dict[str, float]
 
@@ -251,12 +301,18 @@ def real(run: Run, begin: float, end: float, gpus: int) -> Shown:
             inside = min(end, stop) - max(begin, attempt.started_at.timestamp())
             if inside > 0 and job.team is not None:
                 hours[job.team] += attempt.devices * inside / 3600
-    return Shown(fmean(waits), sum(hours.values()) * 3600 / (gpus * (end - begin)), hours)
+    return Shown(
+        fmean(waits), quantiles(waits, n=20)[-1], sum(hours.values()) * 3600 / (gpus * (end - begin)), hours
+    )
 
 
 def simulated(metrics: RunMetrics) -> Shown:
+    total = metrics.total
     return Shown(
-        metrics.total.mean_wait, metrics.utilisation, {name: t.gpu_hours for name, t in metrics.teams.items()}
+        total.mean_wait,
+        total.p95_wait,
+        metrics.utilisation,
+        {name: t.gpu_hours for name, t in metrics.teams.items()},
     )
 
 
@@ -292,10 +348,11 @@ async def run(size: str) -> list[Figure]:
         print(f"fidelity: none of {', '.join(names)} is up, left out (make lab-up)")
         return []
     count = 200 if size == "small" else int(size)
-    fleet = four_teams(lab_fleet(instance))
+    nodes = _nodes(instance)
+    limit = os.environ.get("FAIRWAY_BENCH_BORROW")
+    fleet = four_teams(lab_fleet(instance), nodes * 8, None if limit is None else int(limit))
     await apply_policy(instance, fleet)
     try:
-        nodes = _nodes(instance)
         planned = load(count, nodes * 8)
         done, place = await asyncio.to_thread(play, instance, fleet, planned)
     finally:
@@ -304,8 +361,17 @@ async def run(size: str) -> list[Figure]:
     trace = trace_of(done, planned)
     begin, end = trace[0].at, trace[-1].at
     KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps([job.model_dump(mode="json") for job in done.jobs]))
-    model = simulated(measure(replay(fleet, trace, {fleet.pools[0].name: place})))
+    KEPT.write_text(
+        json.dumps(
+            {
+                "start_seconds": done.start_seconds,
+                "jobs": [job.model_dump(mode="json") for job in done.jobs],
+                "asked": [asdict(asked) for asked in done.asked],
+            }
+        )
+    )
+    options = ReplayOptions(start_seconds=done.start_seconds)
+    model = simulated(measure(replay(fleet, trace, {fleet.pools[0].name: place}, options=options)))
     came = real(done, begin, end, place.nodes * place.gpus_per_node)
     parts = {
         name: f"{came.hours[name]:.3f} real, {model.hours.get(name, 0.0):.3f} simulated" for name in SHARES
@@ -318,9 +384,11 @@ async def run(size: str) -> list[Figure]:
             min(model.mean_wait, came.mean_wait),
             "s",
             1.05,
-            "the engine's scheduling interval, and the time that it takes to start and end a job",
+            "the order in which the engine takes up jobs, and when its scheduler runs",
             {
                 "mean wait": f"{came.mean_wait:.1f} s real, {model.mean_wait:.1f} s simulated",
+                "p95 wait": f"{came.p95_wait:.1f} s real, {model.p95_wait:.1f} s simulated",
+                "from one job to the next": f"{done.start_seconds:.2f} s",
                 "cluster": f"{place.nodes} nodes with {place.gpus_per_node} GPUs, {end - begin:.0f} s",
                 "utilisation": f"{came.utilisation:.1%} real, {model.utilisation:.1%} simulated",
                 **{f"GPU-hours of {name}": text for name, text in parts.items()},

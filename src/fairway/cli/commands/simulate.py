@@ -52,6 +52,16 @@ class _Past:
     """As the server observes them."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """What the options state beyond the fleet files and the jobs."""
+
+    nodes: Sequence[str]
+    spot: Sequence[str]
+    spot_hours: float
+    start_seconds: float
+
+
 def _day(text: str) -> float:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
@@ -101,6 +111,14 @@ Examples:
     help="Mean hours after which a spot node is lost; its successor comes after an hour.",
 )
 @click.option(
+    "--start-seconds",
+    type=click.FloatRange(0, 3600),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="How long the engine takes to start a job on free GPUs; matters where jobs are short.",
+)
+@click.option(
     "--sweep",
     "sweeps",
     multiple=True,
@@ -128,6 +146,7 @@ def simulate(
     nodes: Sequence[str],
     spot: Sequence[str],
     spot_hours: float,
+    start_seconds: float,
     sweeps: Sequence[str],
     seeds: int,
     output: str | None,
@@ -154,7 +173,8 @@ def simulate(
         past = _from_server(file, against, since, days or DAYS, context, url)
     else:
         past = _from_file(trace_file, format_, file, against, since, days)
-    scenarios = _scenarios(past, nodes, spot, spot_hours, sweeps)
+    assumed = _Assumed(nodes, spot, spot_hours, start_seconds)
+    scenarios = _scenarios(past, assumed, sweeps)
     with progress_bar(f"replaying {len(past.jobs):,} jobs") as advance:
         studied = run_study(scenarios, past.jobs, seeds, advance)
     found = what_if_report(past.source, studied, past.skipped)
@@ -227,14 +247,12 @@ def _window(trace: Trace, since: float | None, days: int | None) -> tuple[float,
     return begin, end
 
 
-def _scenarios(
-    past: _Past, nodes: Sequence[str], spot: Sequence[str], spot_hours: float, sweeps: Sequence[str]
-) -> list[Scenario]:
+def _scenarios(past: _Past, assumed: _Assumed, sweeps: Sequence[str]) -> list[Scenario]:
     """Return what to simulate: the current file, the changed one, and each point of the sweeps."""
     from fairway.files.fleet.sweep import parse_sweep, swept_fleets
 
     def scenario(name: str, swept: SweptFleet) -> Scenario:
-        return _scenario(name, swept, past, nodes, spot, spot_hours)
+        return _scenario(name, swept, past, assumed)
 
     found = [scenario("current file", _as_is(past.current))]
     if past.changed is not None:
@@ -257,24 +275,22 @@ def _parts(text: FleetText) -> tuple[str, str, Path]:
     return text.text, text.source, folder
 
 
-def _scenario(
-    name: str,
-    swept: SweptFleet,
-    past: _Past,
-    nodes: Sequence[str],
-    spot: Sequence[str],
-    spot_hours: float,
-) -> Scenario:
+def _scenario(name: str, swept: SweptFleet, past: _Past, assumed: _Assumed) -> Scenario:
     from fairway.files.fleet.sweep import parse_part, pool_named
     from fairway.simulate.replay import ReplayOptions, Scenario, SpotAssumption
     from fairway.views.pool_sizes import observed_sizes
 
     fleet = swept.fleet
-    sizes = observed_sizes(fleet, past.pools) | stated_sizes(fleet, nodes)
+    sizes = observed_sizes(fleet, past.pools) | stated_sizes(fleet, assumed.nodes)
     parts: dict[PoolName, float] = {}
-    for text in spot:
+    for text in assumed.spot:
         pool, _, part = text.partition("=")
         parts[pool_named(fleet, pool, f"--spot {text}")] = parse_part(part)
-    assumed = SpotAssumption(up_seconds=spot_hours * _HOUR)
-    options = ReplayOptions(past.begin, past.end, parts | dict(swept.spot_parts), assumed)
+    options = ReplayOptions(
+        past.begin,
+        past.end,
+        parts | dict(swept.spot_parts),
+        SpotAssumption(up_seconds=assumed.spot_hours * _HOUR),
+        start_seconds=assumed.start_seconds,
+    )
     return Scenario(name, fleet, sizes | dict(swept.sizes), options, swept.settings)

@@ -86,6 +86,7 @@ class EventLoop:
         *,
         history_size: int,
         reserve_after_seconds: float,
+        start_seconds: float = 0.0,
         observer: ObservesAttempts | None = None,
     ) -> None:
         self.now = start
@@ -103,6 +104,7 @@ class EventLoop:
         """By supply number."""
         self._accounting: Final = tuple(scheduler.accounting for scheduler in self.schedulers)
         self._history_size: Final = history_size
+        self._start_seconds: Final = start_seconds
         self._observer: Final = observer
         self._ended_jobs: Final[deque[int]] = deque()
         self._events: Final = EventQueue()
@@ -141,24 +143,25 @@ class EventLoop:
     def start(self, job: SimJob, places: tuple[int, ...]) -> None:
         """Start a job on the places that a scheduler selected."""
         now = self.now
+        runs_from = now + self._start_seconds
         job.places = places
         job.attempt += 1
         job.state = SimState.RUNNING
-        job.started = now
-        job.latest_end = now + job.time_limit
+        job.started = runs_from
+        job.latest_end = runs_from + job.time_limit
         self._accounting[job.supply_number].start(job, places, now)
         run_seconds = job.duration if job.duration < job.time_limit else job.time_limit
         if run_seconds != FOREVER:
-            self._events.add(now + run_seconds, SimEventKind.END, job)
+            self._events.add(runs_from + run_seconds, SimEventKind.END, job)
         if job.requeued_at == now:
             self._events.add(now + 1.0, SimEventKind.RESCHEDULE, job)
         if self._history_size:
             names = self.schedulers[job.supply_number].index.nodes
             nodes = tuple(names[p] for p in places)
-            job.history.append(SimAttempt(job.attempt, now, nodes))
+            job.history.append(SimAttempt(job.attempt, runs_from, nodes))
             self._record(job)
         if self._observer is not None:
-            self._observer.started(job.id, now)
+            self._observer.started(job.id, runs_from)
 
     def requeue(self, job: SimJob, ending: SimEnding, by: SimJob | None) -> None:
         """End an attempt because of preemption, eviction or a lost node; the job waits again."""

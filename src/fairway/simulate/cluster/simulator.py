@@ -55,13 +55,15 @@ class Simulator:
         *,
         history_size: int = 100_000,
         reserve_after_seconds: float = 60.0,
+        start_seconds: float = 0.0,
         observer: ObservesAttempts | None = None,
         nodes: Iterable[NodeSnapshot] | None = None,
     ) -> None:
         """`history_size`: how many ended jobs and changes are stored; with 0 no attempts are stored either.
 
         `reserve_after_seconds`: how long a job must have waited before places are reserved for it, if jobs
-        without a time limit run there. `observer` is told of each start and end of an attempt.
+        without a time limit run there. `start_seconds`: how long a job holds its devices before it runs on
+        them; its attempt begins then. `observer` is told of each start and end of an attempt.
         `nodes`: the nodes of the pools; None: those that virtual pools say.
         """
         self._indexes, self._nodes = build_nodes(pools, nodes)
@@ -70,6 +72,7 @@ class Simulator:
             start,
             history_size=history_size,
             reserve_after_seconds=reserve_after_seconds,
+            start_seconds=start_seconds,
             observer=observer,
         )
         self._quotas: dict[Supply, dict[TeamName, TeamQuota]] = {supply: {} for supply in self._indexes}

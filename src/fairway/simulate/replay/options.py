@@ -43,6 +43,8 @@ class ReplayOptions:
     """How often the queue is looked at for fragmentation and fairness, at even distances."""
     reserve_after_seconds: float = 60.0
     """As of the Simulator: how long a job without a backfill window waits before places are kept for it."""
+    start_seconds: float = 0.0
+    """How long the engine takes to start a job on devices that are free."""
 
 
 DEFAULT_OPTIONS: Final = ReplayOptions()

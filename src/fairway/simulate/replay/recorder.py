@@ -93,7 +93,7 @@ class Recorder:
         self._add(cell, devices, since, at)
         if ending in LOSSES:
             if at >= self.begin:
-                self.lost_seconds[cell] += devices * (at - since)
+                self.lost_seconds[cell] += devices * max(0.0, at - since)  # it may not run yet
                 if ending is SimEnding.NODE_LOST:
                     self.node_losses[cell] += 1
                 else:

@@ -150,6 +150,7 @@ class _Replay:
             start,
             history_size=0,
             reserve_after_seconds=options.reserve_after_seconds,
+            start_seconds=options.start_seconds,
             observer=self._records,
         )
         self._mapping: Final = RequestMapping(named, fleet, teams, self._simulator)

@@ -45,6 +45,12 @@ def test_the_current_file_stands_beside_what_really_happened() -> None:
     assert real["utilisation"]["mean"] == pytest.approx(current["utilisation"]["mean"], abs=0.02)
 
 
+def test_a_slow_engine_makes_every_job_wait() -> None:
+    _, quick = data()["scenarios"]
+    _, slow = data("--start-seconds", "600")["scenarios"]
+    assert slow["waits"]["median_wait"]["mean"] >= quick["waits"]["median_wait"]["mean"] + 600
+
+
 def test_tables_fit_the_width_and_name_the_best_scenario() -> None:
     shown = tables("--sweep", SWEEP, "--seeds", "2")
     assert max(map(len, shown.split("\n\n721 jobs")[0].splitlines())) <= 100

@@ -37,6 +37,30 @@ def test_two_jobs_one_after_the_other() -> None:
     assert metrics.teams[RED].cost == Decimal(32)
 
 
+def test_the_time_to_start_a_job_counts_as_waiting_and_not_as_use() -> None:
+    trace = [job(0, HOUR), job(0, HOUR)]
+
+    options = ReplayOptions(end=2 * HOUR, start_seconds=60)
+    result = replay(fleet(team("red")), trace, options=options)
+
+    first, second = result.outcomes()
+    assert (first.wait, second.wait) == (60.0, HOUR + 120)
+    assert second.ended == 2 * HOUR + 120
+    assert measure(result).utilisation == pytest.approx(1 - 120 / (2 * HOUR))
+
+
+def test_a_job_that_is_preempted_before_it_runs_loses_nothing() -> None:
+    """Blue gets all at once; red takes its guarantee back while the engine still starts blue's job."""
+    teams = (team("red", guarantee=8), team("blue"))
+    trace = [job(0, HOUR, team="blue"), job(30, HOUR)]
+
+    metrics = measure(replay(fleet(*teams), trace, options=ReplayOptions(start_seconds=60)))
+
+    assert metrics.preemptions == 1
+    assert metrics.lost_gpu_hours == 0.0
+    assert metrics.gpu_hours == pytest.approx(0.0), "measured until the last submission"
+
+
 def test_free_gpus_that_nothing_waiting_fits_on_are_fragmentation() -> None:
     """Two nodes with 5 of 8 held each: 6 are free for an hour, and a job of 4 waits."""
     trace = [job(0, HOUR, 5), job(0, HOUR, 5), job(0, HOUR, 4)]
