@@ -39,13 +39,14 @@ from fairway.model.trace import TraceJob
 from fairway.simulate.replay import ReplayOptions, RunMetrics, measure, replay
 from fairway.wire import jobs as job_wire
 from lab import Instance, find
+from lab.kubernetes import kwok
 
 LOAD: Final = 1.15
 """What jobs ask for over what the cluster has, while they arrive: a queue builds up."""
 ASK_SECONDS: Final = 10.0
 ASKED_AT_ONCE: Final = 10
 KEPT: Final = Path("build/fidelity.json")
-FORECAST_SECONDS: Final = "15"
+FORECAST_SECONDS: Final = "5"
 SHARES: Final = {"red": (4, 1), "green": (8, 1), "blue": (0, 2), "grey": (0, 1)}
 """Guarantee of each team, as a divisor of all GPUs, and its share."""
 WARM_ROUNDS, WARM_SECONDS = 3, 10
@@ -212,7 +213,8 @@ def spec_of(job: Planned, fleet: Fleet) -> job_wire.JobSpec:
         priority=job.priority,
         pool=fleet.pools[0].name,
         time_seconds=job.limit_seconds,
-        image="none",
+        image="x:1",
+        env={kwok.RUN_FOR_ENV: f"{job.seconds}s"},
     )
 
 
