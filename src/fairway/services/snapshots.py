@@ -17,7 +17,7 @@ from fairway.model.names import ClusterName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.services.fleets import Clock, Fleets, with_budget_holds
-from fairway.simulate.cluster import JobRequest, NodeSnapshot, terms_of
+from fairway.simulate.cluster import JobRequest, NodeSnapshot, requeue_seconds_of, terms_of
 from fairway.simulate.past_use import PeriodUse, mean_use_beyond_guarantee
 from fairway.simulate.snapshot import ClusterSnapshot, RunningJob, WaitingJob
 
@@ -29,6 +29,8 @@ _MAX_DAYS: Final = 60
 _BY_HOUR: Final = 48 * 3600
 """Use that is more recent is read by hour."""
 _HOUR: Final = 3600
+_FEW: Final = 10
+"""So few submissions are taken for those of an hour at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,10 @@ def to_snapshot(
         for job in rows.arrivals
         if job.team in teams
     )
-    # A large array that was just submitted is not what comes every minute.
-    lasting = min(ARRIVAL_SECONDS, max(_HOUR, now - rows.arrivals_since.timestamp()))
+    # The fewer submissions there are, the less they tell of what will come: a large array that was just
+    # submitted does not come every minute.
+    submissions = len({(job.user, int(job.submitted_at.timestamp())) for job in rows.arrivals})
+    lasting = max(_HOUR * _FEW / max(_FEW, submissions), now - rows.arrivals_since.timestamp())
     return ClusterSnapshot(
         cluster,
         now,
@@ -128,7 +132,8 @@ def to_snapshot(
             )
         ),
         arrivals,
-        lasting,
+        min(ARRIVAL_SECONDS, lasting),
+        MappingProxyType(requeue_seconds_of(fleet)),
     )
 
 

@@ -91,6 +91,7 @@ class SnapshotPlan:
             snapshot.at,
             history_size=history_size,
             reserve_after_seconds=reserve_after_seconds,
+            requeue_seconds=snapshot.requeue_seconds,
             observer=observer,
             nodes=snapshot.nodes,
         )

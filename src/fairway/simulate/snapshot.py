@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from fairway.model.fleet import Pool
 from fairway.model.job import JobId
-from fairway.model.names import ClusterName, NodeName, TeamName
+from fairway.model.names import ClusterName, NodeName, PoolName, TeamName
 from fairway.model.team import Supply
 from fairway.simulate.cluster import NodeSnapshot
 from fairway.simulate.cluster.jobs import JobRequest
@@ -61,3 +61,5 @@ class ClusterSnapshot:
     arrivals: tuple[WaitingJob, ...] = ()
     """What was submitted in the last `arrival_seconds`, whatever became of it, oldest first."""
     arrival_seconds: float = 0.0
+    requeue_seconds: Mapping[PoolName, float] = field(default_factory=lambda: MappingProxyType({}))
+    """How long a preempted job waits, by pool, before it can start again."""

@@ -151,6 +151,16 @@ def test_a_large_array_that_was_just_submitted_is_not_what_comes_every_minute(
     assert to_snapshot(FLEET, HPC, sought).arrival_seconds == seconds
 
 
+@pytest.mark.parametrize(("submissions", "seconds"), [(10, 3600.0), (100, 360.0), (3600, 60.0)])
+def test_many_submissions_tell_what_comes_every_minute(submissions: int, seconds: float) -> None:
+    jobs = tuple(
+        replace(queued(n), submitted_at=AT - timedelta(milliseconds=n)) for n in range(1, submissions + 1)
+    )
+    apart = tuple(replace(job, user=UserName(f"user-{job.id}")) for job in jobs)
+    sought = replace(rows(*jobs), arrivals=apart, arrivals_since=AT - timedelta(seconds=60))
+    assert to_snapshot(FLEET, HPC, sought).arrival_seconds == seconds
+
+
 @pytest.mark.parametrize("code", ["Held", "NoNodeFits", "AfterAnother", "AccountLimit", "TeamDraining"])
 def test_what_waits_for_more_than_its_turn_is_left_out(code: str) -> None:
     found = to_snapshot(FLEET, HPC, rows(queued(1, reason_code=code), queued(2, reason_code="TeamAtCeiling")))

@@ -3,6 +3,15 @@
 from fairway.simulate.cluster.jobs import JobRequest, JobView, SimState
 from fairway.simulate.cluster.nodes import NodeSnapshot
 from fairway.simulate.cluster.simulator import Simulator
-from fairway.simulate.cluster.terms import ClusterTerms, terms_of
+from fairway.simulate.cluster.terms import ClusterTerms, requeue_seconds_of, terms_of
 
-__all__ = ["ClusterTerms", "JobRequest", "JobView", "NodeSnapshot", "SimState", "Simulator", "terms_of"]
+__all__ = [
+    "ClusterTerms",
+    "JobRequest",
+    "JobView",
+    "NodeSnapshot",
+    "SimState",
+    "Simulator",
+    "requeue_seconds_of",
+    "terms_of",
+]

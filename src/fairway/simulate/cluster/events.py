@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import Final, Protocol
 
+from fairway.model.names import PoolName
 from fairway.simulate.cluster.jobs import FOREVER, JobChange, SimAttempt, SimEnding, SimJob, SimState
 from fairway.simulate.cluster.nodes import DeviceIndex
 from fairway.simulate.cluster.scheduler import SupplyScheduler
+
+NO_DELAYS: Final[Mapping[PoolName, float]] = MappingProxyType({})
 
 
 class SimEventKind(IntEnum):
@@ -87,6 +91,7 @@ class EventLoop:
         history_size: int,
         reserve_after_seconds: float,
         start_seconds: float = 0.0,
+        requeue_seconds: Mapping[PoolName, float] = NO_DELAYS,
         observer: ObservesAttempts | None = None,
     ) -> None:
         self.now = start
@@ -105,6 +110,10 @@ class EventLoop:
         self._accounting: Final = tuple(scheduler.accounting for scheduler in self.schedulers)
         self._history_size: Final = history_size
         self._start_seconds: Final = start_seconds
+        self._requeue_seconds: Final = tuple(
+            requeue_seconds.get(scheduler.index.supply.pool, 0.0) for scheduler in self.schedulers
+        )
+        """By supply number."""
         self._observer: Final = observer
         self._ended_jobs: Final[deque[int]] = deque()
         self._events: Final = EventQueue()
@@ -166,9 +175,14 @@ class EventLoop:
     def requeue(self, job: SimJob, ending: SimEnding, by: SimJob | None) -> None:
         """End an attempt because of preemption, eviction or a lost node; the job waits again."""
         self._end_attempt(job, ending, by)
-        job.requeued_at = self.now
         job.protected = False
-        self._accounting[job.supply_number].join(job)
+        delay = self._requeue_seconds[job.supply_number]
+        if delay:
+            job.state = SimState.EXPECTED
+            self.arrive_later(job, self.now + delay)
+        else:
+            job.requeued_at = self.now
+            self._accounting[job.supply_number].join(job)
         self._record(job, ending, by)
 
     # called for users, who must call `schedule` afterwards

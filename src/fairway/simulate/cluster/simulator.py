@@ -20,11 +20,11 @@ from typing import Final
 from fairway.model.errors import Refused
 from fairway.model.fleet import Pool
 from fairway.model.job_change import job_started
-from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.simulate.cluster import reasons
 from fairway.simulate.cluster.admission import JobAdmission
-from fairway.simulate.cluster.events import EventLoop, ObservesAttempts
+from fairway.simulate.cluster.events import NO_DELAYS, EventLoop, ObservesAttempts
 from fairway.simulate.cluster.jobs import (
     ENDED,
     JobChange,
@@ -56,6 +56,7 @@ class Simulator:
         history_size: int = 100_000,
         reserve_after_seconds: float = 60.0,
         start_seconds: float = 0.0,
+        requeue_seconds: Mapping[PoolName, float] = NO_DELAYS,
         observer: ObservesAttempts | None = None,
         nodes: Iterable[NodeSnapshot] | None = None,
     ) -> None:
@@ -63,7 +64,8 @@ class Simulator:
 
         `reserve_after_seconds`: how long a job must have waited before places are reserved for it, if jobs
         without a time limit run there. `start_seconds`: how long a job holds its devices before it runs on
-        them; its attempt begins then. `observer` is told of each start and end of an attempt.
+        them; its attempt begins then. `requeue_seconds`: how long a preempted job waits, by pool, before it
+        can start again. `observer` is told of each start and end of an attempt.
         `nodes`: the nodes of the pools; None: those that virtual pools say.
         """
         self._indexes, self._nodes = build_nodes(pools, nodes)
@@ -73,6 +75,7 @@ class Simulator:
             history_size=history_size,
             reserve_after_seconds=reserve_after_seconds,
             start_seconds=start_seconds,
+            requeue_seconds=requeue_seconds,
             observer=observer,
         )
         self._quotas: dict[Supply, dict[TeamName, TeamQuota]] = {supply: {} for supply in self._indexes}

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
-from fairway.model.fleet import Fleet
-from fairway.model.names import PriorityName, TeamName, UserName
+from fairway.model.fleet import EngineKind, Fleet
+from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Priority, Team
+
+SLURM_REQUEUE_SECONDS: Final = 121.0
+"""How long a requeued job waits before Slurm considers it again: `AuthInfo=cred_expire`, 120 s unless a site
+sets another, and one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,9 @@ def terms_of(fleet: Fleet) -> ClusterTerms:
     return ClusterTerms(
         fleet.teams, fleet.priorities, fleet.fairness, MappingProxyType(fleet.default_teams())
     )
+
+
+def requeue_seconds_of(fleet: Fleet) -> dict[PoolName, float]:
+    """Return how long a preempted job waits before it can start again, by pool; at once in any other."""
+    slurm = {cluster.name for cluster in fleet.clusters if cluster.engine is EngineKind.SLURM}
+    return {pool.name: SLURM_REQUEUE_SECONDS for pool in fleet.pools if pool.cluster in slurm}

@@ -45,6 +45,8 @@ class ReplayOptions:
     """As of the Simulator: how long a job without a backfill window waits before places are kept for it."""
     start_seconds: float = 0.0
     """How long the engine takes to start a job on devices that are free."""
+    requeue_seconds: float | None = None
+    """How long a preempted job waits before it can start again. None: as the engine of each pool does."""
 
 
 DEFAULT_OPTIONS: Final = ReplayOptions()

@@ -23,7 +23,7 @@ from fairway.model.fleet import Capacity, Fleet, VirtualPlace
 from fairway.model.names import NodeName, PoolName, TeamName
 from fairway.model.team import Supply
 from fairway.model.trace import TraceJob
-from fairway.simulate.cluster import Simulator
+from fairway.simulate.cluster import Simulator, requeue_seconds_of
 from fairway.simulate.replay.chance import exponential
 from fairway.simulate.replay.fair import FairDivision
 from fairway.simulate.replay.mapping import LeftOut, RequestMapping, TraceTeams, terms_for
@@ -119,6 +119,12 @@ def replay(
     return _Replay(with_sizes(fleet, sizes or {}), fleet, trace, seed, options, on_progress).run()
 
 
+def _requeue_seconds(fleet: Fleet, options: ReplayOptions) -> Mapping[PoolName, float]:
+    if options.requeue_seconds is None:
+        return requeue_seconds_of(fleet)
+    return dict.fromkeys((pool.name for pool in fleet.pools), options.requeue_seconds)
+
+
 class _Replay:
     """One run: a Simulator, an agenda of what else happens, and the Recorder."""
 
@@ -151,6 +157,7 @@ class _Replay:
             history_size=0,
             reserve_after_seconds=options.reserve_after_seconds,
             start_seconds=options.start_seconds,
+            requeue_seconds=_requeue_seconds(fleet, options),
             observer=self._records,
         )
         self._mapping: Final = RequestMapping(named, fleet, teams, self._simulator)

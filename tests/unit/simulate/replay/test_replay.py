@@ -61,6 +61,19 @@ def test_a_job_that_is_preempted_before_it_runs_loses_nothing() -> None:
     assert metrics.gpu_hours == pytest.approx(0.0), "measured until the last submission"
 
 
+def test_a_preempted_job_waits_before_it_starts_again() -> None:
+    """Blue holds all; red takes its guarantee back for ten seconds."""
+    teams = (team("red", guarantee=8), team("blue"))
+    trace = [job(0, HOUR, team="blue"), job(HOUR / 2, 10)]
+
+    at_once, later = (
+        max(outcome.ended or 0.0 for outcome in replay(fleet(*teams), trace, options=options).outcomes())
+        for options in (ReplayOptions(), ReplayOptions(requeue_seconds=121))
+    )
+
+    assert (at_once, later) == (1.5 * HOUR + 10, 1.5 * HOUR + 121)
+
+
 def test_free_gpus_that_nothing_waiting_fits_on_are_fragmentation() -> None:
     """Two nodes with 5 of 8 held each: 6 are free for an hour, and a job of 4 waits."""
     trace = [job(0, HOUR, 5), job(0, HOUR, 5), job(0, HOUR, 4)]
