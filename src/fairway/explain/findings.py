@@ -13,6 +13,7 @@ from typing import Final
 
 ROOM: Final = "NotEnoughFree"
 TURN: Final = "NotItsTurn"
+RACK: Final = "NoRackFits"
 _UNSURE: Final = frozenset({"", ROOM, TURN})
 """Codes that an engine gives for want of a better one."""
 _LIMITS: Final = frozenset({"TeamAtCeiling", "UserLimit", "JobTimeLimit", "JobAboveLimit"})
@@ -68,10 +69,10 @@ def decide(code: str, facts: WaitFacts, limits: Sequence[Finding]) -> Finding:
         return same or next(iter(limits), Finding(code, ""))
     if code not in _UNSURE:
         return same or Finding(code, "")
-    blocking = [f for f in facts.findings if f.code not in _UNSURE]
+    blocking = [f for f in facts.findings if f.code not in {*_UNSURE, RACK}]
     if found := next(iter((*blocking, *limits)), None):
         return found
     if facts.ahead_count and code != ROOM:
         return Finding(TURN, "")
-    room = next((f for f in facts.findings if f.code == ROOM), None)
+    room = next((f for f in facts.findings if f.code in (RACK, ROOM)), None)
     return room or Finding(code, "")

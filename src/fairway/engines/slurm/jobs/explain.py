@@ -67,6 +67,8 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
     eligible_time: Amount = Amount()
     priority: Amount = Amount()
     tres_per_node: str = ""
+    required_switches: int = 0
+    """Below how many switches its nodes must be; 0: anywhere. Fairway asks for 1 if a job is `together`."""
 
 
 class WaitingJobReply(Reply, frozen=True, gc=False):
@@ -127,6 +129,8 @@ class NodeRequest:
     nodes: int = 1
     minutes: int = 0
     """Its time limit; 0: none."""
+    switches: int = 0
+    """Below how many switches the nodes must be; 0: anywhere."""
 
     @classmethod
     def of(cls, job: WaitingJob) -> NodeRequest:
@@ -141,6 +145,7 @@ class NodeRequest:
             features=job.features,
             nodes=max(1, job.node_count.value),
             minutes=job.time_limit.value,
+            switches=job.required_switches,
         )
 
 
@@ -187,14 +192,16 @@ def _findings(
     named = set(expand(job.required_nodes))
     wanted = [n for n in nodes if n.name in named] if named else [n for n in nodes if holds(n, request)]
     away = [n for n in wanted if not n.ready]
-    if away and (named or len(wanted) - len(away) < request.nodes):
+    counted = [n for n in wanted if n.ready]
+    if away and (named or len(counted) < request.nodes):
+        counted = wanted  # what would be free if those nodes took work again
         which = first_few([n.trouble() for n in away], MAX_NAMED)
         yield Finding(
             "NodesUnavailable", f"{'The job requires specific nodes: ' if named else 'Unavailable: '}{which}"
         )
     yield from _details(job, now)
     if not never:
-        yield from _room(request, [n for n in wanted if n.ready])
+        yield from _room(request, counted)
 
 
 def _details(job: WaitingJob, now: datetime) -> Iterator[Finding]:
@@ -292,7 +299,13 @@ def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]
         return cpus >= request.cpus and memory >= request.memory_mb
 
     with_gpus = [n for n in nodes if gpus_of(n, request.gpu_type)[1] >= request.gpus]
-    if sum(map(has_room, with_gpus)) >= request.nodes:
+    with_room = [n for n in with_gpus if has_room(n)]
+    if len(with_room) >= request.nodes:
+        if request.switches and request.nodes > 1:
+            names = first_few([n.name for n in with_room], MAX_NAMED)
+            where = "one switch" if request.switches == 1 else f"{request.switches} switches"
+            text = f"{len(with_room)} nodes have room ({names}), but no {request.nodes} of them"
+            yield Finding("NoRackFits", f"{text} are below {where}")
         return
     free = [gpus_of(n, request.gpu_type)[1] for n in nodes]
     needs = (
@@ -302,6 +315,8 @@ def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]
         text = "GPUs are free, but not the CPUs or memory that the job requests with them"
     elif not request.gpus:
         text = "No node has the requested CPUs and memory free"
+    elif not sum(free):
+        text = f"No GPU is free, and the job needs {needs}"
     else:
         most = max(free, default=0)
         text = f"{count(sum(free), 'GPU')} free, at most {most} on one node, and the job needs {needs}"
@@ -313,17 +328,21 @@ def _minutes(minutes: int) -> str:
 
 
 def jobs_ahead(output: str, job: WaitingJob) -> tuple[str, ...]:
-    """Return the waiting jobs with a higher priority, the highest first, from lines of `AHEAD_FORMAT`."""
-    ahead: list[tuple[int, str]] = []
+    """Return the waiting jobs that slurmctld tries before a job, in order, from lines of `AHEAD_FORMAT`.
+
+    Those are jobs with a higher priority, and older ones with the same.
+    """
+    ahead: list[tuple[int, int, str]] = []
     for line in output.splitlines():
         number, _, rest = line.strip().partition("|")
         priority, _, reason = rest.partition("|")
-        own = number.partition("_")[0] == str(job.job_id)
-        if own or not priority.isdecimal() or reason.startswith(_NOT_AHEAD):
+        base = number.partition("_")[0]
+        if not (base.isdecimal() and priority.isdecimal()) or reason.startswith(_NOT_AHEAD):
             continue
-        if int(priority) > job.priority.value:
-            ahead.append((-int(priority), number.partition("_[")[0]))
-    return tuple(number for _, number in sorted(ahead))
+        # The tasks of its own array have its id.
+        if (-int(priority), int(base)) < (-job.priority.value, job.job_id):
+            ahead.append((-int(priority), int(base), number.partition("_[")[0]))
+    return tuple(number for _, _, number in sorted(ahead))
 
 
 AHEAD_FORMAT: Final = "%i|%Q|%r"

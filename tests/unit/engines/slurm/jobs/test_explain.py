@@ -114,16 +114,33 @@ def test_nodes_that_take_no_work_are_named_with_why() -> None:
         "The job requires specific nodes: gpu001 is drained (broken fan)",
     )
     assert found(job(), (drained, node(2))).findings == ()
-    (alone, *_) = found(job(), (drained,)).findings
-    assert alone.code == "NodesUnavailable"
+    (alone,) = found(job(), (drained,)).findings
+    assert alone.code == "NodesUnavailable", "and if it came back, there would be room"
+    busy = node(1, used=4, state=["MIXED", "DRAIN"], reason="broken fan")
+    assert [f.code for f in found(job(), (busy,)).findings] == ["NodesUnavailable", "NotEnoughFree"]
 
 
 def test_room_is_counted_by_node() -> None:
     (finding,) = found(job(), (node(1, used=4), node(2, used=5))).findings
     assert finding.code == "NotEnoughFree"
     assert finding.text == "7 GPUs free, at most 4 on one node, and the job needs 8 on one"
+    (none,) = found(job(), (node(1, used=8), node(2, used=8))).findings
+    assert none.text == "No GPU is free, and the job needs 8 on one"
     (memory,) = found(job(), (node(1, alloc_memory=512000), node(2, used=8))).findings
     assert memory.code == "NotEnoughFree" and "CPUs or memory" in memory.text
+
+
+def test_room_that_is_not_below_one_switch() -> None:
+    """Slurm gives the reason Resources or Priority; seen with `--switches=1` on both versions."""
+    gang = job(state_reason="Resources", node_count=amount(2), required_switches=1)
+    (rack,) = found(gang).findings
+    assert (rack.code, rack.text) == (
+        "NoRackFits",
+        "2 nodes have room (gpu001, gpu002), but no 2 of them are below one switch",
+    )
+    (room,) = found(gang, (node(1), node(2, used=1))).findings
+    assert room.code == "NotEnoughFree"
+    assert found(job(node_count=amount(2))).findings == (), "anywhere"
 
 
 def test_a_closed_partition_and_a_begin_time() -> None:
@@ -149,3 +166,8 @@ def test_what_a_native_dependency_waits_for() -> None:
 def test_who_is_ahead() -> None:
     lines = "9|100300|Priority\n7|100250|None\n8|100400|JobHeldUser\n12_[1-5]|200000|Resources\n6|100|None\n"
     assert jobs_ahead(lines, job()) == ("12", "9")
+
+
+def test_of_equal_priorities_the_older_job_is_ahead() -> None:
+    lines = "10|100250|None\n9|100250|None\n5|100250|Priority\n7|100250|None\n6_[0-3]|100250|Resources\n"
+    assert jobs_ahead(lines, job()) == ("5", "6")
