@@ -28,6 +28,8 @@ MAX_NAMED: Final = 5
 _GPUS: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
 _DEPENDENCY_ID: Final = re.compile(r":(\d+)")
 _PLAIN_FEATURES: Final = re.compile(r"[\w.,&|:-]+")
+_PARTITION: Final = frozenset({"AccountRefused", "NoNodeFits", "PartitionLimit"})
+"""What the reason of a partition's limit may mean."""
 _NOT_AHEAD: Final = ("JobHeld", "Dependency", "BeginTime", "PartitionTimeLimit")
 """Reasons of waiting jobs that take no place from those behind them."""
 
@@ -50,6 +52,7 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
 
     job_id: int = 0
     partition: str = ""
+    account: str = ""
     qos: str = ""
     state_reason: str = ""
     state_description: str = ""
@@ -77,6 +80,19 @@ class WaitingJobReply(Reply, frozen=True, gc=False):
 
 class Maximums(msgspec.Struct, frozen=True, gc=False):
     time: Amount = Amount()
+    nodes: Amount = Amount()
+
+
+class AllowedAccounts(msgspec.Struct, frozen=True, gc=False):
+    """The accounts that a partition admits and those that it does not, by comma; empty: all, none."""
+
+    allowed: str = ""
+    deny: str = ""
+
+    def admits(self, account: str) -> bool:
+        if self.allowed:
+            return account in self.allowed.split(",")
+        return not account or account not in self.deny.split(",")
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
@@ -84,10 +100,11 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 
 
 class LimitedPartition(msgspec.Struct, frozen=True, gc=False):
-    """A partition, whether it is open, and the longest time it gives."""
+    """A partition, whether it is open, whom it admits, and what it gives one job at most."""
 
     name: str
     maximums: Maximums = Maximums()
+    accounts: AllowedAccounts = AllowedAccounts()
     partition: PartitionState = PartitionState()
 
 
@@ -160,11 +177,16 @@ def explain(
     mine = [p for p in partitions if p.name in names]
     there = [n for n in nodes if any(name in n.partitions for name in names)]
     reason = job.state_description or job.state_reason
+    findings = tuple(_findings(job, mine, there, now))
+    code = slurm_code(reason)
+    if code == "PartitionLimit":
+        # Slurm says the same of a limit, of the accounts that it admits and of nodes that are not there.
+        code = next((f.code for f in findings if f.code in _PARTITION), code)
     several = [text for text in (_several_partitions(names), _several_qos(job.qos)) if text]
     return WaitFacts(
-        code=slurm_code(reason),
+        code=code,
         reason="" if reason == "None" else reason,
-        findings=tuple(_findings(job, mine, there, now)),
+        findings=findings,
         after=tuple(dict.fromkeys(_DEPENDENCY_ID.findall(job.dependency))),
         hidden_by=f"the job {' and '.join(several)}, which slurmctld tries in turn without recording a reason"
         if several
@@ -187,6 +209,11 @@ def _findings(
     if closed := [p for p in partitions if "UP" not in p.partition.state]:
         states = ", ".join(f"{p.name} is {' '.join(p.partition.state).lower() or 'down'}" for p in closed)
         yield Finding("PartitionClosed", f"Partition {states}: no jobs start there")
+    where = ", ".join(p.name for p in partitions)
+    if partitions and not any(p.accounts.admits(job.account) for p in partitions):
+        allowed = partitions[0].accounts.allowed
+        text = f"admits the accounts {allowed}, not {job.account}" if allowed else f"denies {job.account}"
+        yield Finding("AccountRefused", f"Partition {where} {text}")
     if never := never_fits(request, partitions, nodes):
         yield never
     named = set(expand(job.required_nodes))
@@ -228,6 +255,10 @@ def never_fits(
         asked, allowed = _minutes(request.minutes), _minutes(max(longest))
         text = f"The job requests {asked}, and {where} allows {allowed} at most"
         return Finding("TimeAbovePartition", text)
+    most = [p.maximums.nodes.value for p in partitions]
+    if most and all(most) and request.nodes > max(most):
+        text = f"The job requests {request.nodes} nodes, and {where} allows {max(most)} at most"
+        return Finding("PartitionLimit", text)
     if not nodes or any(set(n.state) & _FUTURE for n in nodes):
         return None  # nodes of a cloud may be of any size when they come
     able = [n for n in nodes if holds(n, request)]

@@ -65,6 +65,7 @@ def partition(name: str, minutes: int | None = None, state: str = "UP") -> Limit
 
 
 W = "gpu, gpu-lent"
+STATE: dict[str, Any] = {"partition": {"state": ["UP"]}}
 OPEN = (partition("gpu"), partition("gpu-lent"))
 NODES = (node(1), node(2))
 
@@ -104,6 +105,33 @@ def test_time_over_every_partitions_maximum() -> None:
         "The job requests 5 h, and gpu, gpu-lent allows 2 h at most",
     )
     assert found(job(time_limit=amount(100)), partitions=short).findings == ()
+
+
+def test_what_a_partition_limits_is_named() -> None:
+    """Slurm says PartitionNodeLimit of more nodes than allowed and than there are, and PartitionConfig."""
+
+    def limited(**more: Any) -> tuple[LimitedPartition, ...]:
+        return tuple(
+            msgspec.convert({"name": name, **STATE, **more}, LimitedPartition) for name in W.split(", ")
+        )
+
+    gang = job(state_reason="PartitionNodeLimit", node_count=amount(2))
+    facts = found(gang, partitions=limited(maximums={"nodes": amount(1)}))
+    assert (facts.code, facts.findings[0].text) == (
+        "PartitionLimit",
+        "The job requests 2 nodes, and gpu, gpu-lent allows 1 at most",
+    )
+    facts = found(job(state_reason="PartitionNodeLimit", node_count=amount(6)))
+    assert (facts.code, facts.findings[0].code) == ("NoNodeFits", "NoNodeFits")
+    refused = job(state_reason="PartitionConfig", account="research")
+    facts = found(refused, partitions=limited(accounts={"allowed": "product,ops"}))
+    assert (facts.code, facts.findings[0].text) == (
+        "AccountRefused",
+        "Partition gpu, gpu-lent admits the accounts product,ops, not research",
+    )
+    facts = found(refused, partitions=limited(accounts={"deny": "research"}))
+    assert facts.findings[0].text == "Partition gpu, gpu-lent denies research"
+    assert found(job(state_reason="PartitionConfig", account="product")).code == "PartitionLimit"
 
 
 def test_nodes_that_take_no_work_are_named_with_why() -> None:
