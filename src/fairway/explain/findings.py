@@ -18,6 +18,8 @@ _UNSURE: Final = frozenset({"", ROOM, TURN})
 """Codes that an engine gives for want of a better one."""
 _LIMITS: Final = frozenset({"TeamAtCeiling", "UserLimit", "JobTimeLimit", "JobAboveLimit"})
 """Codes of limits that a policy sets; which of them it is, the ledger knows better than the engine."""
+_QUOTA: Final = "QuotaInUse"
+"""What Kueue says of a limit that is reached, too: it counts a team's limits and others' use as one quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def decide(code: str, facts: WaitFacts, limits: Sequence[Finding]) -> Finding:
     `limits`: the limits of the policy that the job would exceed. The text is empty if no finding has one.
     """
     same = next((f for f in (*facts.findings, *limits) if f.code == code), None)
-    if code in _LIMITS:
+    if code in _LIMITS or code == _QUOTA:
         return same or next(iter(limits), Finding(code, ""))
     if code not in _UNSURE:
         return same or Finding(code, "")

@@ -57,6 +57,12 @@ def test_a_rack_binds_after_the_jobs_ahead_and_before_plain_room() -> None:
     assert decide("NotItsTurn", facts(rack, ahead=1), (CEILING,)) == CEILING
 
 
+def test_kueues_quota_is_a_limit_of_the_policy_if_one_is_reached() -> None:
+    assert decide("QuotaInUse", NO_FACTS, (CEILING,)) == CEILING
+    assert decide("QuotaInUse", NO_FACTS, (USER, CEILING)) == USER
+    assert decide("QuotaInUse", NO_FACTS, ()) == Finding("QuotaInUse", "")
+
+
 def test_what_the_engine_is_sure_of_stays_with_more_words() -> None:
     begins = Finding("NotYetTime", "not before noon")
     assert decide("NotYetTime", facts(NEVER, begins), (CEILING,)) == begins

@@ -17,6 +17,7 @@ import msgspec
 from fairway.engines.slurm.nodes.devices import SHARING, parse_gres, shares_of
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.nodes.observe import health
+from fairway.engines.slurm.policy.names import INTERVENTION_JOB
 from fairway.engines.slurm.rest.wire import Reply, WireNode
 from fairway.explain.engine_reasons import slurm_code
 from fairway.explain.findings import Finding, WaitFacts
@@ -183,6 +184,9 @@ def explain(
         # Slurm says the same of a limit, of the accounts that it admits and of nodes that are not there.
         code = next((f.code for f in findings if f.code in _PARTITION), code)
     several = [text for text in (_several_partitions(names), _several_qos(job.qos)) if text]
+    if several and code == "NotAdmitted":
+        # A by-product: slurmctld tried the QOS for borrowing in the partition for guarantees, or the reverse.
+        code, reason = "", "None"
     return WaitFacts(
         code=code,
         reason="" if reason == "None" else reason,
@@ -366,9 +370,12 @@ def jobs_ahead(output: str, job: WaitingJob) -> tuple[str, ...]:
     ahead: list[tuple[int, int, str]] = []
     for line in output.splitlines():
         number, _, rest = line.strip().partition("|")
-        priority, _, reason = rest.partition("|")
+        priority, _, rest = rest.partition("|")
+        reason, _, name = rest.partition("|")
         base = number.partition("_")[0]
         if not (base.isdecimal() and priority.isdecimal()) or reason.startswith(_NOT_AHEAD):
+            continue
+        if name == INTERVENTION_JOB:  # Fairway's own, with which it helps others to start
             continue
         # The tasks of its own array have its id.
         if (-int(priority), int(base)) < (-job.priority.value, job.job_id):
@@ -376,4 +383,4 @@ def jobs_ahead(output: str, job: WaitingJob) -> tuple[str, ...]:
     return tuple(number for _, _, number in sorted(ahead))
 
 
-AHEAD_FORMAT: Final = "%i|%Q|%r"
+AHEAD_FORMAT: Final = "%i|%Q|%r|%j"

@@ -184,6 +184,14 @@ def test_which_construct_hides_the_reason() -> None:
     assert found(job(partition="gpu", qos="normal")).hidden_by == ""
 
 
+def test_the_gate_of_one_partition_is_no_reason_where_another_is_the_way_in() -> None:
+    """Seen while an urgent job waits: slurmctld tries to borrow in the partition for guarantees."""
+    assert found(job(state_reason="MaxJobsPerAccount")).code == ""
+    assert found(job(state_reason="MaxJobsPerAccount")).reason == ""
+    alone = job(state_reason="MaxJobsPerAccount", partition="gpu", qos="fairway.lent")
+    assert found(alone).code == "NotAdmitted"
+
+
 def test_what_a_native_dependency_waits_for() -> None:
     facts = found(
         job(state_reason="Dependency", dependency="afterok:21(unfulfilled),afterany:22(unfulfilled)")
@@ -196,6 +204,7 @@ def test_who_is_ahead() -> None:
     assert jobs_ahead(lines, job()) == ("12", "9")
 
 
-def test_of_equal_priorities_the_older_job_is_ahead() -> None:
-    lines = "10|100250|None\n9|100250|None\n5|100250|Priority\n7|100250|None\n6_[0-3]|100250|Resources\n"
+def test_of_equal_priorities_the_older_job_is_ahead_and_what_helps_others_never_is() -> None:
+    lines = "4|4000000000|None|fairway-intervention\n"
+    lines += "10|100250|None\n9|100250|None\n5|100250|Priority\n7|100250|None\n6_[0-3]|100250|Resources\n"
     assert jobs_ahead(lines, job()) == ("5", "6")
