@@ -35,7 +35,7 @@ teams:
     borrow: { gpu: 0 }
     limits: { user: { gpus: 2 }, job: { gpus: 3, time: 1h } }
     members: [alice, carol]
-  broke: { borrow: { gpu: 8 }, members: [carol], budget: { amount: 0.001, every: month, at_limit: stop } }
+  broke: { borrow: { gpu: 8 }, members: [carol] }
   closing: { borrow: { gpu: 8 }, members: [bob] }
 users:
   alice: { default_team: research }
@@ -56,8 +56,6 @@ PEOPLE: Final[Mapping[str, str]] = {
 EXPLAINED_SECONDS: Final = 12.0
 """No wait stays unexplained for longer; an engine may need some seconds until it has tried a job."""
 STARTED_SECONDS: Final = 60.0
-HELPED_SECONDS: Final = 60.0
-"""Changes are verified in the model, of which the server makes one after the other."""
 GPUS_A_NODE: Final = 8
 
 
@@ -176,11 +174,8 @@ class Desk:
             assert not deadline.passed, f"expected {codes}, got\n{told}\n{found.summary}; {found.queue}"
             time.sleep(0.4)
 
-    def transcript(self, job: str, *, helped: bool = False) -> str:
-        """What the owner of a job reads; with `helped`, as soon as changes are offered."""
-        if helped:
-            client = self.line.client(self.people[job])
-            until(lambda: client.why(job).alternatives, HELPED_SECONDS, f"what would help {job}", pause=1)
+    def transcript(self, job: str) -> str:
+        """What the owner of a job reads."""
         return self.line.run("why", job, by=self.people.get(job, "alice")).stdout
 
     # what a person does who has read it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from fairway.model.job import JobState
@@ -9,6 +10,7 @@ from tests.situations.desk import EXPLAINED_SECONDS, Desk
 from tests.situations.resolve import (
     apart,
     command,
+    fewer_gpus,
     other_team,
     raise_borrow,
     raise_budget,
@@ -16,8 +18,8 @@ from tests.situations.resolve import (
     repaired,
     smaller,
 )
-from tests.situations.situation import situation
-from tests.waiting import until
+from tests.situations.situation import SLURM, situation
+from tests.waiting import Deadline, until
 
 # limits of the policy
 
@@ -121,8 +123,7 @@ def no_gpu_free(desk: Desk) -> str:
     slurm_shows=["16 GPUs free, at most 4 on one node, and the job needs 8 on one"],
     kubernetes_shows=["16 GPUs of gpu are free, on 4 nodes, at most 4 on one; the job needs 8 on one"],
     scene="fragmented",
-    resolve=command(r"fairway resize \w+ --gpus \d+"),
-    helped=True,
+    resolve=fewer_gpus,
 )
 def fragmented(desk: Desk) -> str:
     return desk.submit("research", 8)
@@ -198,17 +199,17 @@ def more_nodes_than_the_pool(desk: Desk) -> str:
 
 
 @situation(
-    "an urgent job of the team is ahead",
-    slurm=("NotItsTurn", "NotEnoughFree"),
-    kubernetes=("QuotaInUse", "NotEnoughFree"),
-    shows=["1 job of 2 that wait for gpu, 16 GPUs"],
-    scene="full",
+    "an urgent job is ahead, for which the free nodes are kept",
+    "NotItsTurn",
+    shows=[r"Ahead in the queue: urgent-job \(\w+\) by alice", "1 job of 2 that wait for gpu, 32 GPUs"],
+    scene="racks",
+    only=SLURM,
+    because="a queue starts whatever fits, also behind a larger job",
 )
 def urgent_job_ahead(desk: Desk) -> str:
-    first = desk.submit("research", 8, nodes=2, priority="urgent", name="urgent-job")
-    desk.engine_id(first)
+    first = desk.submit("research", 8, nodes=4, priority="urgent", name="urgent-job")
     until(lambda: desk.job(first).state is JobState.WAITING, EXPLAINED_SECONDS, f"{first} waits")
-    return desk.submit("research", 8)
+    return desk.submit("research", 8, nodes=2)
 
 
 @situation(
@@ -291,32 +292,42 @@ def waits_for_its_retry(desk: Desk) -> str:
 )
 def budget_spent(desk: Desk) -> str:
     desk.run("broke", 1)
-    client = desk.line.client("admin")
-    until(
-        lambda: any(b.level == "spent" for b in client.budgets().budgets),
-        120,
-        "the budget is spent",
-        pause=0.5,
-    )
+    fleet = desk.fleet()
+    fleet["teams"]["broke"]["budget"] = {"amount": 0.001, "every": "month", "at_limit": "stop"}
+    desk.undo.callback(desk.apply_own)
+    desk.apply(fleet)
+    until(lambda: _on_hold(desk), 120, "the team is on hold", pause=0.5)
     return desk.submit("broke", 1)
 
 
+def _on_hold(desk: Desk) -> bool:
+    """Return whether a probe of the team does not start: a budget is spent some seconds before the hold."""
+    probe = desk.submit("broke", 1)
+    until(lambda: desk.job(probe).engine_id, EXPLAINED_SECONDS, f"{probe} on the engine")
+    deadline = Deadline(3)
+    while not deadline.passed and desk.job(probe).state is not JobState.RUNNING:
+        time.sleep(0.3)
+    held = desk.job(probe).state is JobState.WAITING
+    desk.cancel(probe)
+    return held
+
+
 @situation(
-    "the team is being closed",
+    "the team is being closed, and at its ceiling",
     "TeamDraining",
-    shows=["being closed"],
+    "TeamAtCeiling",
+    shows=["being closed", "Team closing already uses 8 of the 8"],
     scene="policy",
     resolve=other_team,
 )
 def team_draining(desk: Desk) -> str:
-    job = desk.submit("closing", 1, hold=True)
-    desk.engine_id(job)
+    desk.run("closing", 8)
+    job = desk.submit("closing", 1)
+    desk.why(job, ("TeamAtCeiling",))
     fleet = desk.fleet()
     fleet["teams"]["closing"]["draining"] = True
     desk.undo.callback(desk.apply_own)
     desk.apply(fleet)
-    desk.line.client("admin").release(job)
-    until(lambda: desk.job(job).state is JobState.WAITING, EXPLAINED_SECONDS, f"{job} is released")
     return job
 
 

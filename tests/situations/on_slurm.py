@@ -180,8 +180,12 @@ def licenses_in_use(desk: SlurmDesk) -> str:
 
 
 def reserve(desk: SlurmDesk, *words: str) -> None:
+    def gone() -> None:
+        desk.slurm.instance.run("scontrol", "delete", "ReservationName=demo", check=False)
+
+    gone()  # of a run that was ended
+    desk.undo.callback(gone)
     desk.slurm.control("create", "reservation", "ReservationName=demo", "Duration=60", *words)
-    desk.undo.callback(desk.slurm.instance.run, "scontrol", "delete", "ReservationName=demo", check=False)
 
 
 @situation(

@@ -36,6 +36,14 @@ def engine_command(pattern: str, user: str | None = None) -> Callable[[SlurmDesk
     return resolve
 
 
+def fewer_gpus(desk: Desk, job: str, transcript: str) -> str:
+    """Request as many GPUs as one node has free, by the command that the output names."""
+    words = desk.suggested(transcript, rf"fairway resize {job} --gpus (N|\d+)")
+    free = desk.suggested(transcript, r"(?<=at most )\d+(?= on one)")
+    desk.fairway(words.replace("--gpus N", f"--gpus {free}"), desk.people[job])
+    return job
+
+
 def two_at_once(desk: SlurmDesk, job: str, transcript: str) -> str:
     """Let the array run two tasks at once."""
     words = desk.suggested(transcript, r"scontrol update jobid=\w+ arraytaskthrottle=")
@@ -61,8 +69,7 @@ def raise_budget(desk: Desk, job: str, transcript: str) -> str:
     )
     team = desk.suggested(transcript, r"(?<=Team )\w+(?= has spent)")
     fleet = desk.fleet()
-    fleet["teams"][team]["budget"]["amount"] = 100_000
-    desk.undo.callback(desk.apply_own)
+    fleet["teams"][team]["budget"] = {"amount": 100_000, "every": "month", "at_limit": "stop"}
     desk.apply(fleet)
     return job
 

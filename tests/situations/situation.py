@@ -43,8 +43,6 @@ class Situation:
     """What the cluster runs meanwhile: a key of `scenes.SCENES`."""
     set_up: SetUp
     resolve: Resolve | None = None
-    helped: bool = False
-    """Whether the output offers changes, which are verified for some seconds."""
 
     def on(self, engine: str) -> bool:
         """Return whether it can occur on an instance of the lab."""
@@ -70,7 +68,6 @@ class Book:
         because: str = "",
         scene: str = "idle",
         resolve: Resolve | None = None,
-        helped: bool = False,
     ) -> Callable[[SetUp], SetUp]:
         """Declare a situation by the function that sets it up.
 
@@ -95,7 +92,6 @@ class Book:
                     scene=scene,
                     set_up=set_up,
                     resolve=resolve,
-                    helped=helped,
                 )
             )
             return set_up

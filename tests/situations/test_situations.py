@@ -29,7 +29,7 @@ def test_situation(desk: Desk, situation: Situation) -> None:
     try:
         job = situation.set_up(desk)
         found = desk.why(job, situation.codes[family(engine)])
-        transcript = desk.transcript(job, helped=situation.helped)
+        transcript = desk.transcript(job)
         for pattern in situation.shows[family(engine)]:
             assert re.search(pattern, flat(transcript)), f"{pattern} is not in\n{transcript}"
         first = found.reasons[0]

@@ -264,8 +264,8 @@ _ALL: Final = (
     WaitReason(
         "NotEnoughFree",
         "Not enough GPUs are free: too few nodes have as many free GPUs as the job needs on each.",
-        "wait, or request fewer GPUs per node; fairway get pools  shows where GPUs are free, and a job "
-        "without --pool goes to the pool where it starts soonest",
+        "wait, or request fewer GPUs per node:  fairway resize JOB --gpus N; fairway get pools  shows where "
+        "GPUs are free, and a job without --pool goes to the pool where it starts soonest",
     ),
     WaitReason(
         "NotItsTurn",
