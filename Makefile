@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 # Where this is set, each of the thousands of processes of a test run compiles every module it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises kinds lab-up lab-down pages screenshots bench reference docs wheel compiled release-check clean
+.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises kinds situations lab-up lab-down pages screenshots bench reference docs wheel compiled release-check clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -95,6 +95,10 @@ promises: venv  ## write docs/promises.md from what `make scenarios` found
 kinds: venv  ## try every kind of workload and write docs/engines/kinds.md (needs a lab with all operators)
 	FAIRWAY_TESTS=nightly $(PY) -m pytest tests/kinds/test_kinds_kubernetes.py
 	$(PY) -m tests.kinds.table
+
+situations: venv  ## set up every situation in which a job waits and write docs/engines/situations.md (needs lab-up)
+	FAIRWAY_TESTS=nightly FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/situations -n 3
+	$(PY) -m tests.situations.table
 
 test-docs: venv  ## every command and every YAML block of the docs is tried
 	$(PY) -m pytest tests/docs -m "not slurm and not kubernetes" -n 2

@@ -182,12 +182,12 @@ class Site:
             found = self.client.why(job)
             codes = [reason.code for reason in found.reasons]
             assert not RAW & set(codes), found
-            if codes == [code]:
+            if codes[:1] == [code]:  # tests/situations has the order of the rest
                 break
             assert not clock.deadline.passed, f"expected {code}, got {found}"
             time.sleep(0.3)
         self.took[row] = time.monotonic() - clock.began
-        (reason,) = found.reasons
+        reason = found.reasons[0]
         assert reason.hint, found
         _log.info("row %s, %.1f s: %s; %s", row, self.took[row], found.summary, reason)
         return reason

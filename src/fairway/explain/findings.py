@@ -13,10 +13,13 @@ from typing import Final
 
 ROOM: Final = "NotEnoughFree"
 TURN: Final = "NotItsTurn"
+RACK: Final = "NoRackFits"
 _UNSURE: Final = frozenset({"", ROOM, TURN})
 """Codes that an engine gives for want of a better one."""
 _LIMITS: Final = frozenset({"TeamAtCeiling", "UserLimit", "JobTimeLimit", "JobAboveLimit"})
 """Codes of limits that a policy sets; which of them it is, the ledger knows better than the engine."""
+_QUOTA: Final = "QuotaInUse"
+"""What Kueue says of a limit that is reached, too: it counts a team's limits and others' use as one quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,14 @@ def decide(code: str, facts: WaitFacts, limits: Sequence[Finding]) -> Finding:
     `limits`: the limits of the policy that the job would exceed. The text is empty if no finding has one.
     """
     same = next((f for f in (*facts.findings, *limits) if f.code == code), None)
-    if code in _LIMITS:
+    if code in _LIMITS or code == _QUOTA:
         return same or next(iter(limits), Finding(code, ""))
     if code not in _UNSURE:
         return same or Finding(code, "")
-    blocking = [f for f in facts.findings if f.code not in _UNSURE]
+    blocking = [f for f in facts.findings if f.code not in {*_UNSURE, RACK}]
     if found := next(iter((*blocking, *limits)), None):
         return found
     if facts.ahead_count and code != ROOM:
         return Finding(TURN, "")
-    room = next((f for f in facts.findings if f.code == ROOM), None)
+    room = next((f for f in facts.findings if f.code in (RACK, ROOM)), None)
     return room or Finding(code, "")

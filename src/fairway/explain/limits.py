@@ -42,7 +42,11 @@ def exceeded_limits(request: WaitingRequest, tree: TeamTree) -> Iterator[Finding
         text = f"The job requests {devices}, and one job of team {team.name} may use {allowed}"
         yield Finding("JobAboveLimit", text, subject=team.name)
     limit_of_user = limits.user_gpus
-    if limit_of_user is not None and request.held_by_user + devices > limit_of_user:
+    if limit_of_user is not None and devices > limit_of_user:
+        allowed = count(limit_of_user, noun)
+        text = f"The job requests {devices}, and one user of team {team.name} may use {allowed} in {pool}"
+        yield Finding("JobAboveLimit", text, subject=team.name)
+    elif limit_of_user is not None and request.held_by_user + devices > limit_of_user:
         yield Finding(
             "UserLimit",
             f"User {request.user} already uses {request.held_by_user} of the {count(limit_of_user, noun)} "
@@ -51,7 +55,15 @@ def exceeded_limits(request: WaitingRequest, tree: TeamTree) -> Iterator[Finding
         )
     for each in (team, *tree.ancestors(team)):
         grant, held = each.grant(request.supply), request.held.get(each.name, 0)
-        if grant is not None and grant.ceiling is not None and held + devices > grant.ceiling:
+        if grant is None or grant.ceiling is None or held + devices <= grant.ceiling:
+            continue
+        if devices > grant.ceiling:
+            text = (
+                f"The job requests {count(devices, noun)}, and team {each.name} may use {grant.ceiling} in "
+                f"{pool} at most ({grant.guarantee} guaranteed, up to {grant.borrow} borrowed)"
+            )
+            yield Finding("AboveQuota", text, subject=each.name)
+        else:
             yield Finding(
                 "TeamAtCeiling",
                 f"Team {each.name} already uses {held} of the {count(grant.ceiling, noun)} it may use in "

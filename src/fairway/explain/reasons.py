@@ -185,7 +185,8 @@ _ALL: Final = (
         "ImagePullFailed",
         "The job has a node, but its container image cannot be pulled: the name is wrong, or the registry "
         "refuses or does not respond.",
-        "correct the image and submit again:  fairway cancel JOB",
+        "submit it again with an image that exists:  fairway submit --again JOB --image IMAGE; fairway "
+        "cancel JOB",
     ),
     WaitReason(
         "JobAboveLimit",
@@ -245,7 +246,9 @@ _ALL: Final = (
     WaitReason(
         "NodesUnavailable",
         "Nodes that the job needs are down, drained or reserved.",
-        "fairway get nodes  shows which ones and why",
+        "wait until they are back, or use other nodes; fairway get nodes  shows all of them. Administrators "
+        "return a repaired node to service with  scontrol update nodename=NODE state=resume  or  kubectl "
+        "uncordon NODE",
     ),
     WaitReason(
         "NotAdmitted",
@@ -261,8 +264,8 @@ _ALL: Final = (
     WaitReason(
         "NotEnoughFree",
         "Not enough GPUs are free: too few nodes have as many free GPUs as the job needs on each.",
-        "wait, or request fewer GPUs per node; fairway get pools  shows where GPUs are free, and a job "
-        "without --pool goes to the pool where it starts soonest",
+        "wait, or request fewer GPUs per node:  fairway resize JOB --gpus N; fairway get pools  shows where "
+        "GPUs are free, and a job without --pool goes to the pool where it starts soonest",
     ),
     WaitReason(
         "NotItsTurn",
@@ -384,7 +387,7 @@ _ALL: Final = (
     WaitReason(
         "TeamDraining",
         "The team is being closed: running jobs may end, and no new jobs start.",
-        "submit for another team; fairway get teams  lists them",
+        "submit it for another team:  fairway submit --again JOB --team TEAM; fairway get teams  lists them",
     ),
     WaitReason(
         "TeamHeld",

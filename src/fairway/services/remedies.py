@@ -179,7 +179,7 @@ class RemedyFinder:
             return list(await self._compute(RemedyTask(part, row.id, candidates, learnt)))
         except FairwayError as error:
             log.warning("no remedies", job=row.id, code=error.code, message=error.message)
-            raise
+            return []  # raised, it would be a traceback in the log if nobody asked again
 
     async def _candidate(
         self, who: Person, row: JobRow, spec: JobSpec, fleet: Fleet, waiting: WaitingJob, change: JobChange

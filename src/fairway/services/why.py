@@ -150,7 +150,8 @@ class JobExplainer:
         if facts is not None:
             found = _refine(found, row, applied)
         facts = facts or WaitFacts(row.reason_code, row.reason)
-        hidden = facts.hidden_by if found.code != code or not code else ""
+        # Where the engine reports a reason, the answer shows it as evidence.
+        hidden = "" if facts.reason else facts.hidden_by
         return WaitAnswer(
             code=found.code,
             text=found.text or await self._others(found.code, row, facts),
@@ -181,7 +182,8 @@ class JobExplainer:
         supply = Supply(pool.name, row.slice)
         if queue is not None:
             found += turn_left(queue.position - 1, queue.devices_ahead, supply)
-        if not any(f.code == ROOM for f in known):
+        # Of nodes that take no work the ledger counts no GPU as free; the engine knows what they would hold.
+        if not any(f.code in (ROOM, "NodesUnavailable") for f in known):
             found += room_left(row.gpus, row.nodes, await self._waits.free(pool, row.slice), supply)
         return found
 

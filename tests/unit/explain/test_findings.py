@@ -48,6 +48,21 @@ def test_a_limit_that_the_engine_names_is_the_one_that_is_reached() -> None:
     assert decide("TeamAtCeiling", NO_FACTS, ()) == Finding("TeamAtCeiling", "")
 
 
+def test_a_rack_binds_after_the_jobs_ahead_and_before_plain_room() -> None:
+    """Slurm says Priority or Resources of a job whose nodes are not below one switch."""
+    rack = Finding("NoRackFits", "gpu001 and gpu003")
+    assert decide("NotEnoughFree", facts(rack), ()) == rack
+    assert decide("NotItsTurn", facts(rack), ()) == rack
+    assert decide("NotItsTurn", facts(rack, ahead=1), ()).code == "NotItsTurn"
+    assert decide("NotItsTurn", facts(rack, ahead=1), (CEILING,)) == CEILING
+
+
+def test_kueues_quota_is_a_limit_of_the_policy_if_one_is_reached() -> None:
+    assert decide("QuotaInUse", NO_FACTS, (CEILING,)) == CEILING
+    assert decide("QuotaInUse", NO_FACTS, (USER, CEILING)) == USER
+    assert decide("QuotaInUse", NO_FACTS, ()) == Finding("QuotaInUse", "")
+
+
 def test_what_the_engine_is_sure_of_stays_with_more_words() -> None:
     begins = Finding("NotYetTime", "not before noon")
     assert decide("NotYetTime", facts(NEVER, begins), (CEILING,)) == begins
@@ -72,8 +87,13 @@ def test_the_limits_of_a_policy_are_found_with_who_holds_how_much() -> None:
     assert codes(request(team, nlp=9)) == ["TeamAtCeiling"]
     assert codes(request(team, nlp=2, research=17)) == ["TeamAtCeiling"]
     assert codes(request(team, by_user=3)) == ["UserLimit"]
-    assert codes(request(team, 9)) == ["JobAboveLimit", "UserLimit"]
+    assert codes(request(team, 9)) == ["JobAboveLimit", "JobAboveLimit"], "of a job, and of a user"
+    assert codes(request(team, 13)) == ["JobAboveLimit", "JobAboveLimit", "AboveQuota"]
     assert codes(request(team, seconds=3601)) == ["JobTimeLimit"]
+    *_, above = exceeded_limits(request(team, 13, nlp=10), tree)
+    assert above.text == (
+        "The job requests 13 GPUs, and team nlp may use 12 in a100 at most (8 guaranteed, up to 4 borrowed)"
+    )
     (at_ceiling,) = exceeded_limits(request(team, nlp=10), tree)
     assert at_ceiling.text == (
         "Team nlp already uses 10 of the 12 GPUs it may use in a100 (8 guaranteed, up to 4 borrowed), "

@@ -19,6 +19,8 @@ from fairway.engines.kubernetes.jobs.objects import JobObject, job_transform
 from fairway.engines.kubernetes.jobs.observed import ObservedJob, job_of
 from fairway.engines.kubernetes.jobs.roots import Root, Roots, workload_owner
 from fairway.engines.kubernetes.nodes.devices import whole_number
+from fairway.engines.kubernetes.nodes.facts import node_transform
+from fairway.engines.kubernetes.nodes.observe import node_health
 from fairway.engines.kubernetes.policy.workloads import Workload, list_workloads
 from fairway.explain.engine_reasons import kueue_code, refused_pod_code, topology_text
 from fairway.explain.findings import Finding, WaitFacts
@@ -26,6 +28,8 @@ from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import EngineId
 from fairway.model.names import ClusterName
+from fairway.model.observation import Health
+from fairway.model.text import first_few
 from fairway.model.workload_kinds import GROUP_KIND
 
 _SILENT: Final = timedelta(seconds=30)
@@ -36,6 +40,7 @@ _IGNORES: Final = (
 HOSTNAME: Final = "kubernetes.io/hostname"
 _EVENTS: Final = "events"
 _MAX_AHEAD: Final = 3
+_MAX_NAMED: Final = 5
 _NO_EVENTS: Final = (
     "Fairway may not list events, which show why pods are refused (deploy/kubernetes/rights.yaml)"
 )
@@ -62,7 +67,7 @@ async def explain(
         facts = _unconsidered(observed, facts, datetime.now(UTC))
     if facts.code == "QueueInactive":
         facts = await _from_queue(requests, observed, facts)
-    if facts.code == "NotEnoughFree":
+    if facts.code in {"NoNodeFits", "NotEnoughFree"}:
         pool = next((p for p in pools if seen.supply and p.name == seen.supply.pool), None)
         of_what = _from_pods if observed.pods else partial(_from_nodes, pool)
         facts = await of_what(requests, observed, facts)
@@ -267,7 +272,10 @@ async def _from_pods(requests: KubeRequests, observed: ObservedJob, facts: WaitF
 async def _from_nodes(
     pool: Pool | None, requests: KubeRequests, observed: ObservedJob, facts: WaitFacts
 ) -> WaitFacts:
-    """Tell a Job that no node could ever hold from one that waits for room: Kueue says the same of both."""
+    """Tell what no node could ever hold, and nodes that take no work, from a wait for room.
+
+    Kueue says nearly the same of all: it excludes a cordoned node by its taint, as one that never fits.
+    """
     labels = dict(observed.job.selector)
     if pool is not None and isinstance(pool.place, KubernetesPlace):
         labels |= pool.place.node_labels
@@ -278,7 +286,29 @@ async def _from_nodes(
         if nodes and asked > most:
             text = f"The job requests {asked} {resource} on one node, and the largest node has {most}"
             return replace(facts, code="NoNodeFits", findings=(Finding("NoNodeFits", text),))
+    if text := _unavailable(nodes, observed, pool):
+        return replace(facts, code="NodesUnavailable", findings=(Finding("NodesUnavailable", text),))
     return facts
+
+
+def _unavailable(nodes: Sequence[NodeObject], observed: ObservedJob, pool: Pool | None) -> str:
+    """Return which nodes take no work. Returns nothing if the others, empty, could hold the Job."""
+    devices = [(resource, asked) for resource, asked in observed.job.devices if asked]
+
+    def pods_on(node: NodeObject) -> int:
+        """Return how many of the Job's pods an empty node holds."""
+        capacity = node.status.capacity
+        return min((whole_number(capacity.get(name, "0")) // asked for name, asked in devices), default=0)
+
+    to_facts = node_transform((pool,) if pool else ())
+    states = [(node, node_health(to_facts(node))) for node in nodes]
+    ready = sum(pods_on(node) for node, (state, _) in states if state is Health.READY)
+    away = [(node, why) for node, (state, why) in states if state is not Health.READY and pods_on(node)]
+    if not away or ready >= observed.job.pods:
+        return ""
+    texts = [f"{node.metadata.name} ({why})" for node, why in away]
+    named = HOSTNAME in dict(observed.job.selector)
+    return f"{'The job requires a specific node' if named else 'Unavailable'}: {first_few(texts, _MAX_NAMED)}"
 
 
 async def _get(requests: KubeRequests, kind: kinds.ObjectKind, name: str) -> Json | None:

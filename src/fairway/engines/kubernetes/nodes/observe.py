@@ -73,7 +73,7 @@ def observe_nodes(
         devices = cache.get(key)
         if devices is None:
             devices = cache[key] = _devices(facts, used, _owners(facts, pools, overlaps))
-        health, reason = _health(facts)
+        health, reason = node_health(facts)
         observed.append(Node(NodeName(name), health, reason, devices))
     return ObservedNodes(tuple(observed), frozenset(overlaps))
 
@@ -121,7 +121,7 @@ def claimed_on(labels: Mapping[str, str], pools: Iterable[Pool]) -> frozenset[st
     return frozenset(r for pool in pools if _matches(pool, labels) for r in resources_of(pool))
 
 
-def _health(facts: NodeFacts) -> tuple[Health, str]:
+def node_health(facts: NodeFacts) -> tuple[Health, str]:
     if not facts.ready:
         also = f"; {facts.cordon_reason}" if facts.cordoned else ""
         return Health.DOWN, facts.not_ready_reason + also

@@ -17,6 +17,7 @@ import msgspec
 from fairway.engines.slurm.nodes.devices import SHARING, parse_gres, shares_of
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.nodes.observe import health
+from fairway.engines.slurm.policy.names import INTERVENTION_JOB
 from fairway.engines.slurm.rest.wire import Reply, WireNode
 from fairway.explain.engine_reasons import slurm_code
 from fairway.explain.findings import Finding, WaitFacts
@@ -28,6 +29,8 @@ MAX_NAMED: Final = 5
 _GPUS: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
 _DEPENDENCY_ID: Final = re.compile(r":(\d+)")
 _PLAIN_FEATURES: Final = re.compile(r"[\w.,&|:-]+")
+_PARTITION: Final = frozenset({"AccountRefused", "NoNodeFits", "PartitionLimit"})
+"""What the reason of a partition's limit may mean."""
 _NOT_AHEAD: Final = ("JobHeld", "Dependency", "BeginTime", "PartitionTimeLimit")
 """Reasons of waiting jobs that take no place from those behind them."""
 
@@ -50,6 +53,7 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
 
     job_id: int = 0
     partition: str = ""
+    account: str = ""
     qos: str = ""
     state_reason: str = ""
     state_description: str = ""
@@ -67,6 +71,8 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
     eligible_time: Amount = Amount()
     priority: Amount = Amount()
     tres_per_node: str = ""
+    required_switches: int = 0
+    """Below how many switches its nodes must be; 0: anywhere. Fairway asks for 1 if a job is `together`."""
 
 
 class WaitingJobReply(Reply, frozen=True, gc=False):
@@ -75,6 +81,19 @@ class WaitingJobReply(Reply, frozen=True, gc=False):
 
 class Maximums(msgspec.Struct, frozen=True, gc=False):
     time: Amount = Amount()
+    nodes: Amount = Amount()
+
+
+class AllowedAccounts(msgspec.Struct, frozen=True, gc=False):
+    """The accounts that a partition admits and those that it does not, by comma; empty: all, none."""
+
+    allowed: str = ""
+    deny: str = ""
+
+    def admits(self, account: str) -> bool:
+        if self.allowed:
+            return account in self.allowed.split(",")
+        return not account or account not in self.deny.split(",")
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
@@ -82,10 +101,11 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 
 
 class LimitedPartition(msgspec.Struct, frozen=True, gc=False):
-    """A partition, whether it is open, and the longest time it gives."""
+    """A partition, whether it is open, whom it admits, and what it gives one job at most."""
 
     name: str
     maximums: Maximums = Maximums()
+    accounts: AllowedAccounts = AllowedAccounts()
     partition: PartitionState = PartitionState()
 
 
@@ -127,6 +147,8 @@ class NodeRequest:
     nodes: int = 1
     minutes: int = 0
     """Its time limit; 0: none."""
+    switches: int = 0
+    """Below how many switches the nodes must be; 0: anywhere."""
 
     @classmethod
     def of(cls, job: WaitingJob) -> NodeRequest:
@@ -141,6 +163,7 @@ class NodeRequest:
             features=job.features,
             nodes=max(1, job.node_count.value),
             minutes=job.time_limit.value,
+            switches=job.required_switches,
         )
 
 
@@ -155,11 +178,19 @@ def explain(
     mine = [p for p in partitions if p.name in names]
     there = [n for n in nodes if any(name in n.partitions for name in names)]
     reason = job.state_description or job.state_reason
+    findings = tuple(_findings(job, mine, there, now))
+    code = slurm_code(reason)
+    if code == "PartitionLimit":
+        # Slurm says the same of a limit, of the accounts that it admits and of nodes that are not there.
+        code = next((f.code for f in findings if f.code in _PARTITION), code)
     several = [text for text in (_several_partitions(names), _several_qos(job.qos)) if text]
+    if several and code == "NotAdmitted":
+        # A by-product: slurmctld tried the QOS for borrowing in the partition for guarantees, or the reverse.
+        code, reason = "", "None"
     return WaitFacts(
-        code=slurm_code(reason),
+        code=code,
         reason="" if reason == "None" else reason,
-        findings=tuple(_findings(job, mine, there, now)),
+        findings=findings,
         after=tuple(dict.fromkeys(_DEPENDENCY_ID.findall(job.dependency))),
         hidden_by=f"the job {' and '.join(several)}, which slurmctld tries in turn without recording a reason"
         if several
@@ -182,19 +213,26 @@ def _findings(
     if closed := [p for p in partitions if "UP" not in p.partition.state]:
         states = ", ".join(f"{p.name} is {' '.join(p.partition.state).lower() or 'down'}" for p in closed)
         yield Finding("PartitionClosed", f"Partition {states}: no jobs start there")
+    where = ", ".join(p.name for p in partitions)
+    if partitions and not any(p.accounts.admits(job.account) for p in partitions):
+        allowed = partitions[0].accounts.allowed
+        text = f"admits the accounts {allowed}, not {job.account}" if allowed else f"denies {job.account}"
+        yield Finding("AccountRefused", f"Partition {where} {text}")
     if never := never_fits(request, partitions, nodes):
         yield never
     named = set(expand(job.required_nodes))
     wanted = [n for n in nodes if n.name in named] if named else [n for n in nodes if holds(n, request)]
     away = [n for n in wanted if not n.ready]
-    if away and (named or len(wanted) - len(away) < request.nodes):
+    counted = [n for n in wanted if n.ready]
+    if away and (named or len(counted) < request.nodes):
+        counted = wanted  # what would be free if those nodes took work again
         which = first_few([n.trouble() for n in away], MAX_NAMED)
         yield Finding(
             "NodesUnavailable", f"{'The job requires specific nodes: ' if named else 'Unavailable: '}{which}"
         )
     yield from _details(job, now)
     if not never:
-        yield from _room(request, [n for n in wanted if n.ready])
+        yield from _room(request, counted)
 
 
 def _details(job: WaitingJob, now: datetime) -> Iterator[Finding]:
@@ -221,6 +259,10 @@ def never_fits(
         asked, allowed = _minutes(request.minutes), _minutes(max(longest))
         text = f"The job requests {asked}, and {where} allows {allowed} at most"
         return Finding("TimeAbovePartition", text)
+    most = [p.maximums.nodes.value for p in partitions]
+    if most and all(most) and request.nodes > max(most):
+        text = f"The job requests {request.nodes} nodes, and {where} allows {max(most)} at most"
+        return Finding("PartitionLimit", text)
     if not nodes or any(set(n.state) & _FUTURE for n in nodes):
         return None  # nodes of a cloud may be of any size when they come
     able = [n for n in nodes if holds(n, request)]
@@ -292,7 +334,13 @@ def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]
         return cpus >= request.cpus and memory >= request.memory_mb
 
     with_gpus = [n for n in nodes if gpus_of(n, request.gpu_type)[1] >= request.gpus]
-    if sum(map(has_room, with_gpus)) >= request.nodes:
+    with_room = [n for n in with_gpus if has_room(n)]
+    if len(with_room) >= request.nodes:
+        if request.switches and request.nodes > 1:
+            names = first_few([n.name for n in with_room], MAX_NAMED)
+            where = "one switch" if request.switches == 1 else f"{request.switches} switches"
+            text = f"{len(with_room)} nodes have room ({names}), but no {request.nodes} of them"
+            yield Finding("NoRackFits", f"{text} are below {where}")
         return
     free = [gpus_of(n, request.gpu_type)[1] for n in nodes]
     needs = (
@@ -302,6 +350,8 @@ def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]
         text = "GPUs are free, but not the CPUs or memory that the job requests with them"
     elif not request.gpus:
         text = "No node has the requested CPUs and memory free"
+    elif not sum(free):
+        text = f"No GPU is free, and the job needs {needs}"
     else:
         most = max(free, default=0)
         text = f"{count(sum(free), 'GPU')} free, at most {most} on one node, and the job needs {needs}"
@@ -313,17 +363,24 @@ def _minutes(minutes: int) -> str:
 
 
 def jobs_ahead(output: str, job: WaitingJob) -> tuple[str, ...]:
-    """Return the waiting jobs with a higher priority, the highest first, from lines of `AHEAD_FORMAT`."""
-    ahead: list[tuple[int, str]] = []
+    """Return the waiting jobs that slurmctld tries before a job, in order, from lines of `AHEAD_FORMAT`.
+
+    Those are jobs with a higher priority, and older ones with the same.
+    """
+    ahead: list[tuple[int, int, str]] = []
     for line in output.splitlines():
         number, _, rest = line.strip().partition("|")
-        priority, _, reason = rest.partition("|")
-        own = number.partition("_")[0] == str(job.job_id)
-        if own or not priority.isdecimal() or reason.startswith(_NOT_AHEAD):
+        priority, _, rest = rest.partition("|")
+        reason, _, name = rest.partition("|")
+        base = number.partition("_")[0]
+        if not (base.isdecimal() and priority.isdecimal()) or reason.startswith(_NOT_AHEAD):
             continue
-        if int(priority) > job.priority.value:
-            ahead.append((-int(priority), number.partition("_[")[0]))
-    return tuple(number for _, number in sorted(ahead))
+        if name == INTERVENTION_JOB:  # Fairway's own, with which it helps others to start
+            continue
+        # The tasks of its own array have its id.
+        if (-int(priority), int(base)) < (-job.priority.value, job.job_id):
+            ahead.append((-int(priority), int(base), number.partition("_[")[0]))
+    return tuple(number for _, _, number in sorted(ahead))
 
 
-AHEAD_FORMAT: Final = "%i|%Q|%r"
+AHEAD_FORMAT: Final = "%i|%Q|%r|%j"

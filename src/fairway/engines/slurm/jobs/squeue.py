@@ -298,7 +298,7 @@ def to_job(row: SqueueRow, lookup: FleetLookup, indices: GpuIndices = NO_INDICES
         labels=lookup.labels(row.comment),
         time_seconds=parse_time_limit(row.timelimit),
         reason=ending_text(row.state, row.reason) if ended else "" if row.reason in _UNSET else row.reason,
-        reason_code=slurm_code(row.reason) if state in WAITING_STATES else "",
+        reason_code=_waiting_code(row) if state in WAITING_STATES else "",
         attempts=() if attempt is None else (attempt,),
         earlier_attempts=row.restarts,
         ended_at=parse_time(row.endtime) if ended else None,
@@ -369,6 +369,15 @@ def to_ending(text: str) -> Ending | None:
     if name in _REQUEUED:
         return Ending.REQUEUED
     return _ENDED[name][1] if name in _ENDED else None
+
+
+def _waiting_code(row: SqueueRow) -> str:
+    """Return the code of the reason of a waiting job.
+
+    Of a job in two partitions, a reason of the gate of one says only that the other is its way in.
+    """
+    code = slurm_code(row.reason)
+    return "" if code == "NotAdmitted" and "," in row.partition else code
 
 
 def ending_text(state: str, reason: str) -> str:

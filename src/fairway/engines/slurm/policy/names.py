@@ -20,6 +20,9 @@ GATE: Final = "fairway.gate"
 WAITING_URGENT: Final = "fairway.urgent"
 """The first QOS in the list of every urgent job. Nothing can run as it: it marks waiting urgent jobs."""
 
+INTERVENTION_JOB: Final = "fairway-intervention"
+"""The name of Fairway's own small jobs, which help others to start; job_submit.lua lets them through."""
+
 ROOT_ACCOUNT: Final = "root"
 """The account that contains every other one."""
 

@@ -19,9 +19,6 @@ from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.model.fleet import ExistingWorkloads, Fleet, SlurmConnection
 from fairway.model.team import Team
 
-INTERVENTION_JOB: Final = "fairway-intervention"
-"""The name of Fairway's own small jobs; the script lets them through."""
-
 INCLUDED_FILE: Final = "fairway.conf"
 """The second partitions, which slurm.conf includes."""
 
@@ -148,7 +145,7 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
     service = connection.user if isinstance(connection, SlurmConnection) else ""
     shared = (names.LENT, names.LOW, names.WAITING_URGENT)
     yield f"local LENT, LOW, WAITING_URGENT = {', '.join(map(_text, shared))}"
-    yield f"local SERVICE_USER, INTERVENTION_JOB = {_text(service)}, {_text(INTERVENTION_JOB)}"
+    yield f"local SERVICE_USER, INTERVENTION_JOB = {_text(service)}, {_text(names.INTERVENTION_JOB)}"
     yield f"local DEFAULT_WORD = {_text(fleet.default_priority.name)}"
     yield "local WORDS = { -- what --qos may say"
     for priority in fleet.priorities:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from fairway.engines.slurm.policy.names import INTERVENTION_JOB
 from fairway.engines.slurm.policy.read import CTL, LATEST_CTL
-from fairway.engines.slurm.policy.render import INTERVENTION_JOB
 from fairway.engines.slurm.rest.client import SlurmRest
 
 SCRIPT_SECONDS: Final = 60

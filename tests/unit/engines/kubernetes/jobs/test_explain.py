@@ -192,13 +192,50 @@ async def test_more_than_any_node_has_never_starts_though_kueue_speaks_of_room(a
         'topology "a100" doesn\'t allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource "x": 4'
     )
     pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": str(asked)}}}]}
-    node = {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "8"}}}
     objects = {
         JOB: job(suspend=True, template={"spec": pod}),
         f"{KUEUE}/namespaces/nlp/workloads": workload(message),
-        "/api/v1/nodes": [node],
+        "/api/v1/nodes": [a100_node("n")],
     }
     assert (await found(objects)).code == code
+
+
+def a100_node(name: str, **more: Any) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True"}
+    capacity = {"nvidia.com/gpu": "8"}
+    return {"metadata": {"name": name}, "status": {"capacity": capacity, "conditions": [ready]}, **more}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'topology "a100" doesn\'t allow to fit any of 2 pod(s). Total nodes: 0',
+        'topology "a100" doesn\'t allow to fit any of 2 pod(s). Total nodes: 2; excluded: '
+        'taint "node.kubernetes.io/unschedulable:NoSchedule": 2',
+    ],
+)
+async def test_cordoned_nodes_are_named_whatever_kueue_says_of_them(message: str) -> None:
+    """It leaves them out, or excludes them by their taint, as nodes that never fit."""
+    pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+
+    async def why(*nodes: dict[str, Any], selector: dict[str, str] | None = None) -> WaitFacts:
+        template = {"spec": {**pod, "nodeSelector": selector or {}}}
+        return await found(
+            {
+                JOB: job(suspend=True, parallelism=2, completions=2, template=template),
+                f"{KUEUE}/namespaces/nlp/workloads": workload(message),
+                "/api/v1/nodes": list(nodes),
+            }
+        )
+
+    cordoned = {"spec": {"unschedulable": True}}
+    facts = await why(a100_node("n1", **cordoned), a100_node("n2"))
+    assert facts.code == "NodesUnavailable"
+    assert facts.findings[0].text == "Unavailable: n1 (cordoned)"
+    facts = await why(a100_node("n1", **cordoned), selector={"kubernetes.io/hostname": "n1"})
+    assert facts.findings[0].text == "The job requires a specific node: n1 (cordoned)"
+    facts = await why(a100_node("n1", **cordoned), a100_node("n2"), a100_node("n3"))
+    assert facts.code != "NodesUnavailable", "the other two could hold it"
 
 
 # other kinds

@@ -65,6 +65,7 @@ def partition(name: str, minutes: int | None = None, state: str = "UP") -> Limit
 
 
 W = "gpu, gpu-lent"
+STATE: dict[str, Any] = {"partition": {"state": ["UP"]}}
 OPEN = (partition("gpu"), partition("gpu-lent"))
 NODES = (node(1), node(2))
 
@@ -106,6 +107,33 @@ def test_time_over_every_partitions_maximum() -> None:
     assert found(job(time_limit=amount(100)), partitions=short).findings == ()
 
 
+def test_what_a_partition_limits_is_named() -> None:
+    """Slurm says PartitionNodeLimit of more nodes than allowed and than there are, and PartitionConfig."""
+
+    def limited(**more: Any) -> tuple[LimitedPartition, ...]:
+        return tuple(
+            msgspec.convert({"name": name, **STATE, **more}, LimitedPartition) for name in W.split(", ")
+        )
+
+    gang = job(state_reason="PartitionNodeLimit", node_count=amount(2))
+    facts = found(gang, partitions=limited(maximums={"nodes": amount(1)}))
+    assert (facts.code, facts.findings[0].text) == (
+        "PartitionLimit",
+        "The job requests 2 nodes, and gpu, gpu-lent allows 1 at most",
+    )
+    facts = found(job(state_reason="PartitionNodeLimit", node_count=amount(6)))
+    assert (facts.code, facts.findings[0].code) == ("NoNodeFits", "NoNodeFits")
+    refused = job(state_reason="PartitionConfig", account="research")
+    facts = found(refused, partitions=limited(accounts={"allowed": "product,ops"}))
+    assert (facts.code, facts.findings[0].text) == (
+        "AccountRefused",
+        "Partition gpu, gpu-lent admits the accounts product,ops, not research",
+    )
+    facts = found(refused, partitions=limited(accounts={"deny": "research"}))
+    assert facts.findings[0].text == "Partition gpu, gpu-lent denies research"
+    assert found(job(state_reason="PartitionConfig", account="product")).code == "PartitionLimit"
+
+
 def test_nodes_that_take_no_work_are_named_with_why() -> None:
     drained = node(1, state=["IDLE", "DRAIN"], reason="broken fan")
     (named, *_) = found(job(required_nodes="gpu001"), (drained, node(2))).findings
@@ -114,16 +142,33 @@ def test_nodes_that_take_no_work_are_named_with_why() -> None:
         "The job requires specific nodes: gpu001 is drained (broken fan)",
     )
     assert found(job(), (drained, node(2))).findings == ()
-    (alone, *_) = found(job(), (drained,)).findings
-    assert alone.code == "NodesUnavailable"
+    (alone,) = found(job(), (drained,)).findings
+    assert alone.code == "NodesUnavailable", "and if it came back, there would be room"
+    busy = node(1, used=4, state=["MIXED", "DRAIN"], reason="broken fan")
+    assert [f.code for f in found(job(), (busy,)).findings] == ["NodesUnavailable", "NotEnoughFree"]
 
 
 def test_room_is_counted_by_node() -> None:
     (finding,) = found(job(), (node(1, used=4), node(2, used=5))).findings
     assert finding.code == "NotEnoughFree"
     assert finding.text == "7 GPUs free, at most 4 on one node, and the job needs 8 on one"
+    (none,) = found(job(), (node(1, used=8), node(2, used=8))).findings
+    assert none.text == "No GPU is free, and the job needs 8 on one"
     (memory,) = found(job(), (node(1, alloc_memory=512000), node(2, used=8))).findings
     assert memory.code == "NotEnoughFree" and "CPUs or memory" in memory.text
+
+
+def test_room_that_is_not_below_one_switch() -> None:
+    """Slurm gives the reason Resources or Priority; seen with `--switches=1` on both versions."""
+    gang = job(state_reason="Resources", node_count=amount(2), required_switches=1)
+    (rack,) = found(gang).findings
+    assert (rack.code, rack.text) == (
+        "NoRackFits",
+        "2 nodes have room (gpu001, gpu002), but no 2 of them are below one switch",
+    )
+    (room,) = found(gang, (node(1), node(2, used=1))).findings
+    assert room.code == "NotEnoughFree"
+    assert found(job(node_count=amount(2))).findings == (), "anywhere"
 
 
 def test_a_closed_partition_and_a_begin_time() -> None:
@@ -139,6 +184,14 @@ def test_which_construct_hides_the_reason() -> None:
     assert found(job(partition="gpu", qos="normal")).hidden_by == ""
 
 
+def test_the_gate_of_one_partition_is_no_reason_where_another_is_the_way_in() -> None:
+    """Seen while an urgent job waits: slurmctld tries to borrow in the partition for guarantees."""
+    assert found(job(state_reason="MaxJobsPerAccount")).code == ""
+    assert found(job(state_reason="MaxJobsPerAccount")).reason == ""
+    alone = job(state_reason="MaxJobsPerAccount", partition="gpu", qos="fairway.lent")
+    assert found(alone).code == "NotAdmitted"
+
+
 def test_what_a_native_dependency_waits_for() -> None:
     facts = found(
         job(state_reason="Dependency", dependency="afterok:21(unfulfilled),afterany:22(unfulfilled)")
@@ -149,3 +202,9 @@ def test_what_a_native_dependency_waits_for() -> None:
 def test_who_is_ahead() -> None:
     lines = "9|100300|Priority\n7|100250|None\n8|100400|JobHeldUser\n12_[1-5]|200000|Resources\n6|100|None\n"
     assert jobs_ahead(lines, job()) == ("12", "9")
+
+
+def test_of_equal_priorities_the_older_job_is_ahead_and_what_helps_others_never_is() -> None:
+    lines = "4|4000000000|None|fairway-intervention\n"
+    lines += "10|100250|None\n9|100250|None\n5|100250|Priority\n7|100250|None\n6_[0-3]|100250|Resources\n"
+    assert jobs_ahead(lines, job()) == ("5", "6")

@@ -154,6 +154,14 @@ def test_what_waits_has_the_code_of_its_reason(state: str, reason: str, code: st
     assert squeue.to_job(row(state=state, reason=reason), WORDS).reason_code == code
 
 
+def test_the_gate_of_one_of_two_partitions_is_no_reason() -> None:
+    def code(partition: str) -> str:
+        waiting = row(state="PENDING", reason="MaxJobsPerAccount", partition=partition)
+        return squeue.to_job(waiting, WORDS).reason_code
+
+    assert (code("gpu"), code("gpu,gpu-lent")) == ("NotAdmitted", "")
+
+
 def test_what_slurm_guesses_of_a_waiting_job_is_no_change() -> None:
     waiting = row(state="PENDING", starttime="5000", endtime="6000")
     assert squeue.without_estimates(waiting) == squeue.without_estimates(
