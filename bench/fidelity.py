@@ -1,11 +1,12 @@
 """A mixed load of four teams on a real engine, beside the same jobs in the simulator; and expected starts.
 
 `--size JOBS` (small: 200), on the first instance of the lab that is up among FAIRWAY_BENCH_ON (slurm-24).
-Jobs are submitted through a server of its own, so that interventions run as they do for users. First, short
-jobs of one team fill the cluster: they tell how long the engine takes to start a job on GPUs that another has
-left. Afterwards the mixed jobs are replayed: submitted when they were, running as long as they ran. While
-jobs wait, `fairway why` is asked for their expected starts, and on Slurm `squeue --start` for the same jobs
-at the same moments. FAIRWAY_BENCH_BORROW=N lets each team borrow at most N GPUs, to compare two policies.
+Jobs are submitted through a server of its own, so that interventions run as they do for users. First, some
+other jobs are submitted at once: how long the engine takes to start a job is the time with which a replay of
+them has the same mean wait. Afterwards the mixed jobs are replayed with it: submitted when they were, running
+as long as they ran. While jobs wait, `fairway why` is asked for their expected starts, and on Slurm `squeue
+--start` for the same jobs at the same moments. FAIRWAY_BENCH_BORROW=N lets each team borrow at most N GPUs,
+to compare two policies.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import fmean, median, quantiles
@@ -53,8 +53,9 @@ LAB_REQUEUE_SECONDS: Final = 11.0
 """The lab's `cred_expire`, and a second: how long a preempted job waits on Slurm."""
 KNOWN_JOBS: Final = 200
 """Jobs that have ended before the first question counts: forecasts need a history."""
-WARM_ROUNDS, WARM_SECONDS = 3, 10
-"""How often short jobs fill the cluster one after the other, and how long each runs."""
+WARM_PART: Final = 0.75
+"""Jobs that are submitted at once before the load, for each GPU."""
+MAX_START_SECONDS: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +94,14 @@ class Run:
     """What became of the load on the engine."""
 
     start_seconds: float = 0.0
-    """How long the engine takes from the end of a job to the start of the next on its GPUs."""
+    """How long the engine takes to start a job on free GPUs."""
     jobs: list[job_wire.JobDetail] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
 
-def load(jobs: int, gpus: int) -> list[Planned]:
+def load(jobs: int, gpus: int, seed: int = 41) -> list[Planned]:
     """Return jobs of 10 to 180 seconds on 1 to 16 GPUs; the same for the same numbers."""
-    dice = random.Random(41)
+    dice = random.Random(seed)
     shapes = [_shape(dice) for _ in range(jobs)]
     work = sum(nodes * per_node * seconds for nodes, per_node, seconds in shapes)
     rate = LOAD * gpus / (work / jobs)
@@ -153,7 +154,7 @@ def play(instance: Instance, fleet: Fleet, planned: Sequence[Planned]) -> tuple[
         apply_by(client, fleet)
         nodes = list(client.nodes(pool=fleet.pools[0].name))
         place = VirtualPlace(len(nodes), max(d.total for node in nodes for d in node.devices))
-        run.start_seconds = start_seconds(client, fleet, place)
+        run.start_seconds = start_seconds(client, fleet, place, requeue_seconds(instance))
         # Who may change nothing, so that the server does not look for remedies as well.
         viewer = client.create_token("viewer", Role.VIEWER, 86_400).secret
         over = threading.Event()
@@ -181,22 +182,21 @@ def wait_for_all(client: Client) -> None:
         time.sleep(2)
 
 
-def start_seconds(client: Client, fleet: Fleet, place: VirtualPlace) -> float:
-    """Fill the cluster with jobs on whole nodes several times; return the mean time between two of a node."""
-    job = Planned(0.0, WARM_SECONDS, place.gpus_per_node, 1, TeamName("red"), PriorityName("normal"))
-    spec = spec_of(job, fleet).model_copy(update={"name": "warm"})
-    ids = [made.id for _ in range(WARM_ROUNDS * place.nodes) for made in client.submit(spec, as_user=USER)]
+def start_seconds(client: Client, fleet: Fleet, place: VirtualPlace, requeue: float) -> float:
+    """Submit some jobs at once; return the time to start a job with which a replay of them waits as long."""
+    gpus = place.nodes * place.gpus_per_node
+    planned = [replace(job, after=0.0) for job in load(int(WARM_PART * gpus), gpus, seed=17)]
+    ids = [client.submit(spec_of(job, fleet), as_user=USER)[0].id for job in planned]
     wait_for_all(client)
-    runs: dict[str, list[tuple[datetime, datetime]]] = {}
-    for attempt in (attempt for id_ in ids for attempt in client.job(id_).attempts):
-        if attempt.ended_at is not None:
-            runs.setdefault(attempt.nodes[0], []).append((attempt.started_at, attempt.ended_at))
-    gaps = [
-        (later[0] - earlier[1]).total_seconds()
-        for of in runs.values()
-        for earlier, later in pairwise(sorted(of))
-    ]
-    return fmean(gaps) if gaps else 0.0
+    trace = trace_of(Run(jobs=[client.job(id_) for id_ in ids]), planned)
+    came = fmean(job.started - job.at for job in trace if job.started is not None)
+    low, high = 0.0, MAX_START_SECONDS
+    for _ in range(8):
+        middle = (low + high) / 2
+        options = ReplayOptions(start_seconds=middle, requeue_seconds=requeue)
+        waited = measure(replay(fleet, trace, {fleet.pools[0].name: place}, options=options)).total.mean_wait
+        low, high = (middle, high) if waited < came else (low, middle)
+    return low
 
 
 def keep_asking(url: str, token: str, instance: Instance, run: Run, over: threading.Event) -> None:
@@ -378,10 +378,7 @@ async def run(size: str) -> list[Figure]:
             }
         )
     )
-    options = ReplayOptions(
-        start_seconds=done.start_seconds,
-        requeue_seconds=LAB_REQUEUE_SECONDS if instance.kind == "slurm" else 0.0,
-    )
+    options = ReplayOptions(start_seconds=done.start_seconds, requeue_seconds=requeue_seconds(instance))
     model = simulated(measure(replay(fleet, trace, {fleet.pools[0].name: place}, options=options)))
     came = real(done, begin, end, place.nodes * place.gpus_per_node)
     parts = {
@@ -399,7 +396,7 @@ async def run(size: str) -> list[Figure]:
             {
                 "mean wait": f"{came.mean_wait:.1f} s real, {model.mean_wait:.1f} s simulated",
                 "p95 wait": f"{came.p95_wait:.1f} s real, {model.p95_wait:.1f} s simulated",
-                "from one job to the next": f"{done.start_seconds:.2f} s",
+                "to start a job, by other jobs": f"{done.start_seconds:.2f} s",
                 "cluster": f"{place.nodes} nodes with {place.gpus_per_node} GPUs, {end - begin:.0f} s",
                 "utilisation": f"{came.utilisation:.1%} real, {model.utilisation:.1%} simulated",
                 **{f"GPU-hours of {name}": text for name, text in parts.items()},
@@ -408,6 +405,11 @@ async def run(size: str) -> list[Figure]:
             },
         )
     ]
+
+
+def requeue_seconds(instance: Instance) -> float:
+    """Return how long a preempted job waits on an engine of the lab."""
+    return LAB_REQUEUE_SECONDS if instance.kind == "slurm" else 0.0
 
 
 def _nodes(instance: Instance) -> int:

@@ -18,7 +18,7 @@ from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.services.fleets import Clock, Fleets, with_budget_holds
 from fairway.simulate.cluster import JobRequest, NodeSnapshot, requeue_seconds_of, terms_of
-from fairway.simulate.past_use import PeriodUse, mean_use_beyond_guarantee
+from fairway.simulate.past_use import PeriodUse, mean_counted_use
 from fairway.simulate.snapshot import ClusterSnapshot, RunningJob, WaitingJob
 
 ARRIVAL_SECONDS: Final = 86_400.0
@@ -87,7 +87,7 @@ def to_snapshot(
     Jobs that wait for more than their turn and room are left out, and waiting jobs of no team of the fleet.
     """
     now = rows.at.timestamp()
-    pools = fleet.pools_of(cluster)
+    pools, terms = fleet.pools_of(cluster), terms_of(fleet)
     shapes = _Shapes(fleet, cluster, rows.nodes)
     teams = {team.name for team in fleet.teams}
     running = tuple(
@@ -119,16 +119,17 @@ def to_snapshot(
         cluster,
         now,
         pools,
-        terms_of(fleet),
+        terms,
         tuple(shapes.node(node) for node in rows.nodes),
         running,
         waiting,
         MappingProxyType(
-            mean_use_beyond_guarantee(
+            mean_counted_use(
                 (*map(_period, use), *_this_hour(running, now)),
                 fleet.teams,
                 max(1.0, fleet.fairness.half_life_seconds),
                 now,
+                terms.all_use_counts,
             )
         ),
         arrivals,

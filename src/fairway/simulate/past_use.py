@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import exp2
 
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, TeamName
 from fairway.model.team import Supply, Team, TeamTree
 
 
@@ -21,10 +21,16 @@ class PeriodUse:
     device_seconds: float
 
 
-def mean_use_beyond_guarantee(
-    use: Iterable[PeriodUse], teams: Iterable[Team], half_life: float, now: float
+def mean_counted_use(
+    use: Iterable[PeriodUse],
+    teams: Iterable[Team],
+    half_life: float,
+    now: float,
+    all_use_counts: Collection[PoolName] = (),
 ) -> dict[tuple[TeamName, Supply], float]:
     """Return the devices that each team, with its descendants, held beyond its guarantee, on average.
+
+    Of pools where all use counts, those within it, too.
 
     Recent use weighs more: half as much for each half-life that has passed. Within a period, use counts as
     even: what was held beyond a guarantee for a part of a day only is missed. O(rows x depth of teams).
@@ -41,7 +47,8 @@ def mean_use_beyond_guarantee(
     found: dict[tuple[TeamName, Supply], float] = {}
     for (start, end, name, supply), seconds in sums.items():
         grant = tree[name].grant(supply)
-        beyond = seconds / (end - start) - (grant.guarantee if grant else 0)
+        exempt = 0 if grant is None or supply.pool in all_use_counts else grant.guarantee
+        beyond = seconds / (end - start) - exempt
         if beyond > 0:
             weight = exp2((end - now) / half_life) - exp2((start - now) / half_life)
             found[name, supply] = found.get((name, supply), 0.0) + beyond * weight

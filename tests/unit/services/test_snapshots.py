@@ -31,7 +31,7 @@ from fairway.services.start_forecasts import (
     StartForecaster,
     compute_forecast,
 )
-from fairway.simulate.past_use import PeriodUse, mean_use_beyond_guarantee
+from fairway.simulate.past_use import PeriodUse, mean_counted_use
 from fairway.simulate.run_times import RunTimes
 from fairway.simulate.starts import FUTURES, StartForecast
 from tests.unit.control.job_toy import ADA, FLEET, HPC, POOL, RESEARCH, SUPPLY, give_fleet, parse, take
@@ -206,17 +206,22 @@ def used(start: float, end: float, devices: float, team: str = "nlp") -> PeriodU
 
 
 def test_past_use_beyond_a_guarantee_counts_with_its_age_for_the_team_and_those_above() -> None:
-    found = mean_use_beyond_guarantee([used(0, 100, 6)], tree(), half_life=100, now=100)
+    found = mean_counted_use([used(0, 100, 6)], tree(), half_life=100, now=100)
     assert found == {(TeamName("nlp"), SUPPLY): 3.0, (RESEARCH, SUPPLY): 1.0}
-    later = mean_use_beyond_guarantee([used(0, 100, 6)], tree(), half_life=100, now=300)
+    later = mean_counted_use([used(0, 100, 6)], tree(), half_life=100, now=300)
     assert later == {(TeamName("nlp"), SUPPLY): 0.75, (RESEARCH, SUPPLY): 0.25}
 
 
 def test_use_for_ever_is_its_own_mean_and_what_is_within_the_guarantee_is_none() -> None:
-    long = mean_use_beyond_guarantee([used(-1e6, 0, 6)], tree(), half_life=100, now=0)
+    long = mean_counted_use([used(-1e6, 0, 6)], tree(), half_life=100, now=0)
     assert long[RESEARCH, SUPPLY] == pytest.approx(2.0)
-    assert mean_use_beyond_guarantee([used(0, 50, 3, "research")], tree(), 100, 50) == {}
-    assert mean_use_beyond_guarantee([used(0, 50, 9, "gone")], tree(), 100, 50) == {}
+    assert mean_counted_use([used(0, 50, 3, "research")], tree(), 100, 50) == {}
+    assert mean_counted_use([used(0, 50, 9, "gone")], tree(), 100, 50) == {}
+
+
+def test_use_within_a_guarantee_counts_where_the_engine_counts_all() -> None:
+    found = mean_counted_use([used(0, 100, 6)], tree(), 100, 100, all_use_counts={SUPPLY.pool})
+    assert found == {(TeamName("nlp"), SUPPLY): 3.0, (RESEARCH, SUPPLY): 3.0}
 
 
 def test_past_use_has_the_current_hour_of_running_jobs() -> None:

@@ -62,10 +62,11 @@ class Accounting:
         self.preemptible_running.clear()
         self.preemptible_held = 0
         quotas: dict[TeamName, TeamQuota] = {}
+        all_use_counts = self.index.supply.pool in terms.all_use_counts
         for number, team in enumerate(terms.teams):
             parent = self.root if team.parent is None else quotas[team.parent]
             quota = quotas[team.name] = TeamQuota(team, parent, self.below_guarantee, number)
-            quota.set_terms(team, self.index.supply)
+            quota.set_terms(team, self.index.supply, all_use_counts=all_use_counts)
             parent.children.append(quota)
             quota.average_at = now
             if team.name in before:

@@ -25,6 +25,8 @@ class ClusterTerms:
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
     fairness: Fairness = field(default_factory=Fairness)
     default_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
+    all_use_counts: frozenset[PoolName] = frozenset()
+    """Pools where all use of teams counts when shares are compared, not only what they borrow: of Slurm."""
 
     def priority(self, name: PriorityName) -> Priority | None:
         return next((p for p in self.priorities if p.name == name), None)
@@ -38,11 +40,19 @@ class ClusterTerms:
 def terms_of(fleet: Fleet) -> ClusterTerms:
     """Return the terms of a fleet directly, without policy objects: for what-if runs and tests."""
     return ClusterTerms(
-        fleet.teams, fleet.priorities, fleet.fairness, MappingProxyType(fleet.default_teams())
+        fleet.teams,
+        fleet.priorities,
+        fleet.fairness,
+        MappingProxyType(fleet.default_teams()),
+        _slurm_pools(fleet),
     )
 
 
 def requeue_seconds_of(fleet: Fleet) -> dict[PoolName, float]:
     """Return how long a preempted job waits before it can start again, by pool; at once in any other."""
+    return dict.fromkeys(_slurm_pools(fleet), SLURM_REQUEUE_SECONDS)
+
+
+def _slurm_pools(fleet: Fleet) -> frozenset[PoolName]:
     slurm = {cluster.name for cluster in fleet.clusters if cluster.engine is EngineKind.SLURM}
-    return {pool.name: SLURM_REQUEUE_SECONDS for pool in fleet.pools if pool.cluster in slurm}
+    return frozenset(pool.name for pool in fleet.pools if pool.cluster in slurm)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from fairway.model.errors import Refused
@@ -12,7 +11,7 @@ from fairway.model.fleet import Fleet, SlurmPlace
 from fairway.model.names import PoolName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.model.trace import TraceJob
-from fairway.simulate.cluster import ClusterTerms, JobRequest, Simulator
+from fairway.simulate.cluster import ClusterTerms, JobRequest, Simulator, terms_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,9 @@ def terms_for(fleet: Fleet, trace: Iterable[TraceJob], teams: TraceTeams) -> Clu
             except Refused:
                 continue
             members[team].add(teams.user(job, team))
-    return ClusterTerms(
-        tuple(replace(team, members=tuple(sorted(members[team.name]))) for team in fleet.teams),
-        fleet.priorities,
-        fleet.fairness,
-        MappingProxyType(fleet.default_teams()),
+    return replace(
+        terms_of(fleet),
+        teams=tuple(replace(team, members=tuple(sorted(members[team.name]))) for team in fleet.teams),
     )
 
 

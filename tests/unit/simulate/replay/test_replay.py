@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.model.errors import Refused
-from fairway.model.fleet import Capacity, SlurmPlace, VirtualPlace
+from fairway.model.fleet import Capacity, Cluster, SlurmConnection, SlurmPlace, VirtualPlace
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Grant, Limits, Supply
 from fairway.model.trace import TraceJob
 from fairway.simulate.replay import ReplayOptions, SizeClass, SpotAssumption, measure, replay
-from tests.unit.simulate.replay.fleets import GPU, HOUR, fleet, job, pool, team
+from tests.unit.simulate.replay.fleets import GPU, HOUR, LAB, fleet, job, pool, team
 
 RED, BLUE = TeamName("red"), TeamName("blue")
 
@@ -72,6 +72,23 @@ def test_a_preempted_job_waits_before_it_starts_again() -> None:
     )
 
     assert (at_once, later) == (1.5 * HOUR + 10, 1.5 * HOUR + 121)
+
+
+@pytest.mark.parametrize("engine", ["virtual", "slurm"])
+def test_slurm_counts_what_a_team_uses_within_its_guarantee(engine: str) -> None:
+    """Red uses its guarantee; then both want the node that is lent. Only on Slurm, red has used more."""
+    teams = (team("red", guarantee=8), team("blue"))
+    warm = [job(0, HOUR), job(0, 600, team="blue")]
+    wanted = [job(1, HOUR), job(1, HOUR, team="blue")]
+    lab = fleet(*teams, pools=(pool(nodes=2),))
+    if engine == "slurm":
+        connection = SlurmConnection("https://slurm:6820", "fairway", token_file="/token")
+        lab = replace(lab, clusters=(Cluster(LAB, connection),))
+
+    result = replay(lab, [*warm, *wanted])
+
+    first = min(list(result.outcomes())[2:], key=lambda outcome: outcome.started or 0.0)
+    assert first.team == (BLUE if engine == "slurm" else RED)
 
 
 def test_free_gpus_that_nothing_waiting_fits_on_are_fragmentation() -> None:
