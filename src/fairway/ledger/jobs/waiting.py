@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.records.jobs import JobRow
+from fairway.ledger.schema.tables import NONE
 from fairway.model.job import NOT_STARTED_JOBS, JobId
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 
@@ -61,7 +62,7 @@ class WaitSum:
 
 
 _CLASSES = """
-    SELECT id FROM job_class WHERE cluster = :cluster AND pool = :pool AND slice IS NOT DISTINCT FROM :slice
+    SELECT id FROM job_class WHERE cluster = :cluster AND pool = :pool AND slice = :slice
 """
 _QUEUE = f"""
     SELECT job.id, job.devices, job.submitted_at, job_class.team, COALESCE(ranks.rank, 0) AS rank,
@@ -199,4 +200,4 @@ class WaitingStore(LedgerStore):
 
 
 def _supply(row: JobRow) -> dict[str, object]:
-    return {"cluster": row.cluster, "pool": row.pool, "slice": row.slice}
+    return {"cluster": row.cluster, "pool": row.pool or NONE, "slice": row.slice or NONE}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fairway.ledger import Ledger
+from fairway.ledger.jobs.waiting import QueuedTeam
 from fairway.model.job import JobState
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.model.team import Supply
 from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
 
 
@@ -51,3 +53,32 @@ async def test_waiting_jobs_are_summed_by_reason(ledger: Ledger) -> None:
     assert [(s.code, s.devices) for s in of_team] == [("NotEnoughFree", 4), ("", 3)]
     assert await ledger.waiting.sums(pool="no-such-pool") == ()
     assert await ledger.waiting.sums(cluster="other") == ()
+
+
+async def test_the_queue_and_the_holders_of_whole_gpus_and_of_slices_are_counted(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    cut = {"supply": Supply(PoolName("hpc-a100"), SliceName("1g.10gb"))}
+    await desk.see(
+        seen("1", "runs", JobState.RUNNING, run(0), time_seconds=3600),
+        seen("2", "first", JobState.WAITING, gpus=4, submitted_at=at(1)),
+        seen("3", "asks", JobState.WAITING, gpus=2, submitted_at=at(2), team=TeamName("vision")),
+        seen("4", "last", JobState.WAITING, gpus=1, submitted_at=at(3)),
+        seen("5", "cut", JobState.WAITING, gpus=1, submitted_at=at(0), **cut),
+        seen("6", "cut too", JobState.WAITING, gpus=3, submitted_at=at(4), **cut),
+    )
+    jobs = {row.name: row for row in await ledger.jobs.by_engine_ids("hpc", list("123456"))}
+
+    of_gpus = await ledger.waiting.queue(jobs["asks"], {}, None)
+    assert of_gpus == (QueuedTeam(TeamName("research"), 2, 1, 4), QueuedTeam(TeamName("vision"), 1, 0, 0))
+    assert await ledger.waiting.queue(jobs["asks"], {}, ["4"]) == (
+        QueuedTeam(TeamName("research"), 2, 1, 1),
+        QueuedTeam(TeamName("vision"), 1, 0, 0),
+    )
+    assert await ledger.waiting.first_ahead(jobs["asks"], {}) == (jobs["first"].id,)
+    (holding,) = await ledger.waiting.holdings(jobs["asks"], [TeamName("research")])
+    assert (holding.user, holding.jobs, holding.devices) == ("ann", 1, 2)
+    assert holding.largest == await ledger.waiting.ending(jobs["asks"]) == (jobs["runs"].id,)
+
+    of_slices = await ledger.waiting.queue(jobs["cut too"], {}, None)
+    assert of_slices == (QueuedTeam(TeamName("research"), 2, 1, 1),)
+    assert await ledger.waiting.holdings(jobs["cut"], [TeamName("research")]) == ()
