@@ -28,6 +28,7 @@ from fairway.model.job import JobId
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.policy.plan import compute_changes
+from fairway.server.server import collect_garbage_less_often
 from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets
@@ -163,6 +164,7 @@ async def snapshot_figure(ledger: Ledger, fleets: Fleets, url: str, size: str) -
 async def run(size: str) -> list[Figure]:
     """`small`: 100 nodes and 1,000 waiting jobs; `10000`: 1,000 nodes and 10,000."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    collect_garbage_less_often()  # as a server does
     nodes, running, waiting = SIZES[size]
     plan = fleet(nodes)
     cluster, pools = plan.engine_parts(LAB)

@@ -96,6 +96,18 @@ class Connections:
                 raise _unreachable(self._address, f"no answer within {limit:g} s") from error
 
 
+class OneConnection(Connections):
+    """A `Connections` that always returns one connection: taking and checking one costs more than a query."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @asynccontextmanager
+    async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+        del seconds  # the caller's connection is bounded already
+        yield self._connection
+
+
 class LedgerStore:
     """The queries and writes of one subject, on a pool of connections."""
 

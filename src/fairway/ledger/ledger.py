@@ -18,7 +18,7 @@ from fairway.ledger.access.logins import LoginStore
 from fairway.ledger.access.sessions import SessionStore
 from fairway.ledger.access.tokens import TokenStore
 from fairway.ledger.change_feed import ChangeFeed
-from fairway.ledger.connection import ConnectionLimits, Connections
+from fairway.ledger.connection import ConnectionLimits, Connections, OneConnection
 from fairway.ledger.cost.budget_raises import BudgetRaiseStore
 from fairway.ledger.cost.budgets import BudgetStore, BudgetWriter
 from fairway.ledger.cost.closed_months import MonthStore
@@ -185,6 +185,15 @@ class Ledger:
         async with self._connections.single() as connection:
             await migrate.check_version(connection)
             await self._connections.check_writable(connection)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Ledger]:
+        """Open a ledger whose reads share one connection, one after the other: for many small ones.
+
+        It has the time limit of one call. What needs a transaction is not for it.
+        """
+        async with self._connections.single() as connection:
+            yield Ledger(OneConnection(connection))
 
     @asynccontextmanager
     async def writing(self, lease: Lease) -> AsyncIterator[FencedTransaction]:

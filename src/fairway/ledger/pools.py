@@ -6,16 +6,14 @@ of one pool, nodes by the index of pools. Results are bounded; the caller shows 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections, LedgerStore
+from fairway.ledger.connection import LedgerStore, OneConnection
 from fairway.ledger.cost.budgets import BudgetStore
 from fairway.ledger.fleet.clusters import ClusterStore
 from fairway.ledger.jobs.store import JobStore
@@ -24,10 +22,11 @@ from fairway.ledger.records.costs import StoredBudgetStatus
 from fairway.ledger.records.fleet import ClusterState, PoolState
 from fairway.ledger.records.jobs import JobCount
 from fairway.ledger.records.policy import AppliedCluster
+from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import AnyRow, supply
 from fairway.model.job import JobId
 from fairway.model.names import ClusterName, NodeName, PriorityName, SliceName, TeamName, UserName
-from fairway.model.observation import Health
+from fairway.model.observation import Devices, Health, free_devices
 from fairway.model.team import Supply
 
 MAX_GROUPS: Final = 2000
@@ -113,18 +112,6 @@ class PoolSnapshot:
     """The largest first, at most MAX_HOLDERS."""
 
 
-class _OneConnection(Connections):
-    """A `Connections` that always returns one connection: taking and checking one costs more than a query."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    @asynccontextmanager
-    async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
-        del seconds  # the caller's connection is bounded already
-        yield self._connection
-
-
 _WAITING = text("""
     WITH grouped AS MATERIALIZED (
         SELECT class, code, reason, reason_code, count(*) AS jobs, sum(devices) AS devices,
@@ -150,6 +137,13 @@ _DEVICES = text("""
     FROM device JOIN node ON node.cluster = device.cluster AND node.name = device.node
     WHERE device.pool = :pool AND device.cluster = :cluster
     ORDER BY device.node, device.slice, device.kind LIMIT :limit
+""")
+
+_FREE = text("""
+    SELECT node.health, device.total, device.in_use, device.unhealthy, count(*) AS nodes
+    FROM device JOIN node ON node.cluster = device.cluster AND node.name = device.node
+    WHERE device.pool = :pool AND device.cluster = :cluster AND device.slice = :slice
+    GROUP BY node.health, device.total, device.in_use, device.unhealthy
 """)
 
 _HOLDERS = text("""
@@ -183,7 +177,7 @@ class PoolStore(LedgerStore):
     async def fleet(self) -> FleetSnapshot:
         """Read the state of the fleet. Grows with open jobs, clusters, pools and nodes that are not ready."""
         async with self._connections.single() as connection:
-            shared = _OneConnection(connection)
+            shared = OneConnection(connection)
             clusters = ClusterStore(shared)
             waiting = (await connection.execute(_WAITING, {"limit": MAX_GROUPS})).all()
             drained = (await connection.execute(_DRAINED)).all()
@@ -214,6 +208,15 @@ class PoolStore(LedgerStore):
             devices = tuple(map(_device, await connection.execute(_DEVICES, values)))
             values |= {"largest": largest, "nodes": list(select_nodes(devices)), "limit": MAX_HOLDERS}
             return PoolSnapshot(devices, tuple(map(_holder, await connection.execute(_HOLDERS, values))))
+
+    async def free(self, cluster: ClusterName, of: Supply) -> list[int]:
+        """Return the free devices of a supply on each node that has it. Grows with the nodes of the pool."""
+        values = {"cluster": cluster, "pool": of.pool, "slice": of.slice or NONE}
+        found: list[int] = []
+        for row in await self._fetch(_FREE, values):
+            devices = Devices(of.pool, "", of.slice, row.total, row.in_use, row.unhealthy)
+            found += [free_devices(Health(row.health), devices)] * row.nodes
+        return found
 
 
 def _group(row: AnyRow) -> WaitingGroup:

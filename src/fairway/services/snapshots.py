@@ -183,8 +183,8 @@ class _Shapes:
     def packed(self, job: SnapshotJob) -> JobRequest:
         """Return what a waiting job requests. Several pods of it may share a node: as many as fit evenly."""
         request = self.request(job)
-        largest = self._largest.get(request.supply, 0)
-        if request.nodes > 1 and largest:
+        largest = self._largest.get(request.supply, 0) if request.nodes > 1 and self._largest else 0
+        if largest:
             fitting = range(largest // request.gpus, 1, -1)
             each = next((n for n in fitting if not request.nodes % n), 1)
             return replace(request, gpus=request.gpus * each, nodes=request.nodes // each)

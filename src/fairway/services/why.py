@@ -29,7 +29,7 @@ from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
 from fairway.services.jobs import FleetSource
 from fairway.services.rights import Person
-from fairway.services.waits import WaitReader
+from fairway.services.waits import Wait, WaitReader
 from fairway.views.conditions import with_conditions
 from fairway.views.expected_start import why_unknown
 from fairway.views.jobs import STATE_WORDS
@@ -87,39 +87,51 @@ class JobExplainer:
         """
         row = found.row
         fleet = await self._fleets.current()
+        applied = await self._fleets.applied() or fleet
         dependencies: list[wire.Job] = []
-        away, left_by = "", None
-        if row.state in NOT_STARTED_JOBS:
-            state = next((c for c in await self._ledger.clusters.all() if c.cluster == row.cluster), None)
-            away = "" if state is None or state.reachable else state.message
+        left_by = None
         if row.state is JobState.QUEUED:
             after = [a.job for a in found.spec.after] if found.spec and job.spec else []
             dependencies = [convert.job(r) for r in await self._ledger.jobs.rows(after)]
-            applied = await self._ledger.applies.applied_to(row.cluster)
-            left_by = applied.lifted_by if applied and applied.lifted is Lifted.LEFT else None
+            cluster = await self._ledger.applies.applied_to(row.cluster)
+            left_by = cluster.lifted_by if cluster and cluster.lifted is Lifted.LEFT else None
         # The virtual engine's sentences are Fairway's own.
         plain = any(c.name == row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
-        answer = facts = queue = None
-        limits: tuple[Finding, ...] = ()
+        answer = facts = queue = wait = None
         if row.state in NOT_STARTED_JOBS:
-            limits = await self._waits.limits(row, await self._fleets.applied() or fleet)
-        if row.state is JobState.WAITING and job.code != SPENT_CODE:
-            facts, problem = await self._facts(row, fleet)
-            answer = await self._answer(row, fleet, facts, limits, problem, plain=plain)
+            asks = row.state is JobState.WAITING and job.code != SPENT_CODE
+            wait, facts, problem = await self._read(row, fleet, applied, asks=asks)
+            if asks:
+                answer = await self._answer(row, applied, facts, wait.limits, problem, plain=plain)
         now = datetime.now(UTC)
-        unsent = away if row.state is JobState.QUEUED else ""
+        unsent = wait.away if wait is not None and row.state is JobState.QUEUED else ""
         why = build_why(job, dependencies, unsent, now, left_by=left_by, plain=plain, answer=answer)
-        if row.state in NOT_STARTED_JOBS and job.last_seen_at is None:
-            queue = await self._waits.queue(row, fleet, facts)
-            remaining = await self._remaining(row, fleet, facts, limits, queue)
-            why = with_remaining(why, job, remaining)
-            why = why.model_copy(update={"expected": await self._expected(row, job, why, away, now)})
-        if answer is not None:
-            helps, pending = await self._helps(job, found, person, fleet, answer, facts)
+        if wait is not None and job.last_seen_at is None:
+            queue = await self._waits.queue(row, fleet, facts, wait.ending)
+            why = with_remaining(why, job, _remaining(row, fleet, facts, wait, queue))
+            why = why.model_copy(update={"expected": _expected(job, why, wait, now)})
+        if answer is not None and wait is not None:
+            helps, pending = await self._helps(job, found, person, fleet, applied, answer, facts, wait)
             update = {"queue": queue, "alternatives": helps, "alternatives_pending": pending}
             why = why.model_copy(update=update)
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
+
+    async def _read(
+        self, row: JobRow, fleet: Fleet, applied: Fleet, *, asks: bool
+    ) -> tuple[Wait, WaitFacts | None, str]:
+        """Read the ledger, and `asks` the job's engine meanwhile.
+
+        Returns no facts, and why, if the engine cannot be asked.
+        """
+        if not asks:
+            return await self._waits.read(row, fleet, applied), None, ""
+        asked = asyncio.create_task(self._facts(row, fleet))
+        try:
+            wait = await self._waits.read(row, fleet, applied)
+            return wait, *(await asked)
+        finally:
+            asked.cancel()
 
     async def waiting_task(self, row: JobRow) -> JobRow | None:
         """Return a waiting task of the array that a job is the first task of, if the job itself started."""
@@ -131,7 +143,7 @@ class JobExplainer:
     async def _answer(
         self,
         row: JobRow,
-        fleet: Fleet,
+        applied: Fleet,
         facts: WaitFacts | None,
         limits: Sequence[Finding],
         problem: str,
@@ -142,11 +154,7 @@ class JobExplainer:
         if facts is None and plain and not problem:
             return None
         code = facts.code if facts else row.reason_code
-        applied = await self._fleets.applied() or fleet
         found = decide(code, facts or NO_FACTS, limits)
-        if facts is not None and facts.other:
-            (name,) = await self._names(row, [facts.other])
-            found = replace(found, text=found.text.replace("{job}", name))
         if facts is not None:
             found = _refine(found, row, applied)
         facts = facts or WaitFacts(row.reason_code, row.reason)
@@ -161,44 +169,6 @@ class JobExplainer:
             evidence=found.evidence,
         )
 
-    async def _remaining(
-        self,
-        row: JobRow,
-        fleet: Fleet,
-        facts: WaitFacts | None,
-        limits: Sequence[Finding],
-        queue: wire.JobQueue | None,
-    ) -> list[Finding]:
-        """Return everything else that keeps a job from starting now: limits, jobs ahead, room."""
-        found = list(limits)
-        known = [f for f in facts.findings if f.code not in _DETAILS] if facts else []
-        if facts is not None and facts.other:
-            (name,) = await self._names(row, [facts.other])
-            known = [replace(f, text=f.text.replace("{job}", name)) for f in known]
-        found += [f for f in known if f.code not in {limit.code for limit in limits}]
-        pool = next((p for p in fleet.pools if p.name == row.pool), None)
-        if pool is None:
-            return found
-        supply = Supply(pool.name, row.slice)
-        if queue is not None:
-            found += turn_left(queue.position - 1, queue.devices_ahead, supply)
-        # Of nodes that take no work the ledger counts no GPU as free; the engine knows what they would hold.
-        if not any(f.code in (ROOM, "NodesUnavailable") for f in known):
-            found += room_left(row.gpus, row.nodes, await self._waits.free(pool, row.slice), supply)
-        return found
-
-    async def _expected(
-        self, row: JobRow, job: wire.JobDetail, why: wire.Why, away: str, now: datetime
-    ) -> wire.ForecastStart:
-        """Return when a job is expected to start, or why nobody can know."""
-        stored = (await self._ledger.job_forecasts.of([row.id])).get(row.id)
-        known = None if stored is None else convert.forecast_start(stored, now)
-        reasons = [text for reason in why.reasons if (text := unknown_start(reason.code))]
-        unknown = why_unknown(job, reasons, away, known)
-        if known is None or unknown:
-            return wire.ForecastStart(earliest=None, expected=None, latest=None, unknown=unknown)
-        return known
-
     async def _facts(self, row: JobRow, fleet: Fleet) -> tuple[WaitFacts | None, str]:
         """Ask the job's engine. Returns None, and why, if it cannot be asked."""
         cluster = next((c for c in fleet.clusters if c.name == row.cluster), None)
@@ -209,11 +179,16 @@ class JobExplainer:
             return None, ""
         try:
             async with asyncio.timeout(ENGINE_SECONDS):
-                return await engine.explain(row.engine_id, fleet), ""
+                facts = await engine.explain(row.engine_id, fleet)
         except FairwayError as error:
             return None, error.message
         except TimeoutError:
             return None, f"{row.cluster} did not respond within {ENGINE_SECONDS:g} s"
+        if facts is not None and facts.other:
+            (name,) = await self._names(row, [facts.other])
+            findings = (replace(f, text=f.text.replace("{job}", name)) for f in facts.findings)
+            facts = replace(facts, findings=tuple(findings))
+        return facts, ""
 
     async def _helps(
         self,
@@ -221,8 +196,10 @@ class JobExplainer:
         found: JobDetail,
         person: Person | None,
         fleet: Fleet,
+        applied: Fleet,
         answer: WaitAnswer,
         facts: WaitFacts | None,
+        wait: Wait,
     ) -> tuple[list[wire.Alternative], bool]:
         """Return what would help, and whether it is still being verified.
 
@@ -230,13 +207,20 @@ class JobExplainer:
         """
         row, spec = found.row, found.spec
         if self._remedies is None or row.native or row.array is not None or spec is None:
-            return await self._alternatives(job, found, fleet, answer, facts), False
+            return await self._alternatives(job, found, fleet, applied, answer, facts, wait), False
         if person is None or job.spec is None or unknown_start(answer.code):
             return [], False
         return await self._remedies.find(person, job, row, spec)
 
     async def _alternatives(
-        self, job: wire.JobDetail, found: JobDetail, fleet: Fleet, answer: WaitAnswer, facts: WaitFacts | None
+        self,
+        job: wire.JobDetail,
+        found: JobDetail,
+        fleet: Fleet,
+        applied: Fleet,
+        answer: WaitAnswer,
+        facts: WaitFacts | None,
+        wait: Wait,
     ) -> list[wire.Alternative]:
         """Return what could start now instead: a smaller request, or another pool."""
         row = found.row
@@ -245,14 +229,12 @@ class JobExplainer:
         options: list[wire.Alternative] = []
         pool = next((p for p in fleet.pools if p.name == row.pool), None)
         if pool is not None and row.array is None and not (facts and facts.other):
-            free = await self._waits.free(pool, row.slice)
-            applied = await self._fleets.applied() or fleet
-            request, tree = await self._waits.request(row, applied), TeamTree(applied.teams)
+            request, tree = wait.request, TeamTree(applied.teams)
 
             def allowed(devices: int) -> bool:
                 return request is None or not any(exceeded_limits(replace(request, devices=devices), tree))
 
-            smaller = smaller_requests(row.gpus, row.nodes, free, allowed)
+            smaller = smaller_requests(row.gpus, row.nodes, wait.free, allowed)
             in_place = _in_place(row, fleet)
             options += [smaller_option(job, gpus, nodes, in_place=in_place) for gpus, nodes in smaller]
         if self._find_options is not None and found.spec is not None and job.spec is not None and pool:
@@ -275,7 +257,7 @@ class JobExplainer:
             pool = fleet.pool(option.supply.pool)
             if option.start not in (Start.GUARANTEED, Start.LENT) or pool.name == own.name:
                 continue
-            if fits(row.gpus, row.nodes, await self._waits.free(pool, option.supply.slice)):
+            if fits(row.gpus, row.nodes, await self._ledger.pools.free(pool.cluster, option.supply)):
                 change = option.price - price
                 options.append(
                     pool_option(job, option.supply, change, fleet.currency, in_place=_in_place(row, fleet))
@@ -308,6 +290,35 @@ class JobExplainer:
             by = f" by {other.user}" if other.user else ""
             texts.append(f"{other.name} ({format_job_id(other.id)}{state}){by}")
         return texts
+
+
+def _remaining(
+    row: JobRow, fleet: Fleet, facts: WaitFacts | None, wait: Wait, queue: wire.JobQueue | None
+) -> list[Finding]:
+    """Return everything else that keeps a job from starting now: limits, jobs ahead, room."""
+    found = list(wait.limits)
+    known = [f for f in facts.findings if f.code not in _DETAILS] if facts else []
+    found += [f for f in known if f.code not in {limit.code for limit in wait.limits}]
+    pool = next((p for p in fleet.pools if p.name == row.pool), None)
+    if pool is None:
+        return found
+    supply = Supply(pool.name, row.slice)
+    if queue is not None:
+        found += turn_left(queue.position - 1, queue.devices_ahead, supply)
+    # Of nodes that take no work the ledger counts no GPU as free; the engine knows what they would hold.
+    if not any(f.code in (ROOM, "NodesUnavailable") for f in known):
+        found += room_left(row.gpus, row.nodes, wait.free, supply)
+    return found
+
+
+def _expected(job: wire.JobDetail, why: wire.Why, wait: Wait, now: datetime) -> wire.ForecastStart:
+    """Return when a job is expected to start, or why nobody can know."""
+    known = None if wait.forecast is None else convert.forecast_start(wait.forecast, now)
+    reasons = [text for reason in why.reasons if (text := unknown_start(reason.code))]
+    unknown = why_unknown(job, reasons, wait.away, known)
+    if known is None or unknown:
+        return wire.ForecastStart(earliest=None, expected=None, latest=None, unknown=unknown)
+    return known
 
 
 def _in_place(row: JobRow, fleet: Fleet) -> bool:

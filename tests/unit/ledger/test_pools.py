@@ -8,7 +8,7 @@ from dataclasses import replace
 from fairway.ledger import Ledger
 from fairway.ledger.pools import DeviceRow
 from fairway.model.job import Attempt, Ending, JobState
-from fairway.model.names import NodeName, PoolName, SliceName, TeamName
+from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, TeamName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
@@ -87,6 +87,15 @@ async def test_devices_of_a_pool_are_its_own_with_the_health_of_their_node(ledge
     (cut,) = (await ledger.pools.pool("hpc", "mig", largest=1, select_nodes=all_nodes)).devices
     assert (cut.node, cut.slice, cut.total, cut.in_use) == ("n4", SliceName("1g.10gb"), 7, 2)
     assert (await ledger.pools.pool("cloud", "a100", largest=1, select_nodes=all_nodes)).devices == ()
+
+
+async def test_free_devices_are_those_of_ready_nodes(ledger: Ledger) -> None:
+    await observe(ledger)
+    hpc = ClusterName("hpc")
+    assert sorted(await ledger.pools.free(hpc, Supply(PoolName("a100")))) == [0, 0, 0]
+    assert await ledger.pools.free(hpc, Supply(PoolName("mig"), SliceName("1g.10gb"))) == [5]
+    assert await ledger.pools.free(hpc, Supply(PoolName("mig"))) == []
+    assert await ledger.pools.free(ClusterName("cloud"), Supply(PoolName("a100"))) == []
 
 
 async def test_holders_are_the_largest_and_those_on_the_nodes_that_are_looked_at(ledger: Ledger) -> None:

@@ -6,7 +6,7 @@ submissions from the end of the table, past use from sums by day and hour.
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from typing import Final
 
 from sqlalchemy import text
@@ -43,6 +43,7 @@ _COLUMNS: Final = """
     job_class.slice, job.gpus, job.nodes, job.time_seconds, job_class.service, job.submitted_at,
     job.reason_code
 """
+_JOB_COLUMNS: Final = 13
 
 # Of a service, each replica is an attempt that runs.
 _RUNNING = text(f"""
@@ -138,7 +139,7 @@ class SnapshotStore(LedgerStore):
             running=tuple(
                 _job(row, started_at=row.started_at, on=tuple(map(NodeName, row.on_nodes))) for row in running
             ),
-            waiting=tuple(_job(row, together=row.together) for row in waiting),
+            waiting=tuple(_job(row, row.together) for row in waiting),
             arrivals=tuple(map(_job, arrivals)),
             arrivals_since=sought.first if sought.jobs == _NEWEST else moment(0),
         )
@@ -172,20 +173,21 @@ def _node(row: AnyRow) -> SnapshotNode:
     )
 
 
-def _job(row: AnyRow, **more: object) -> SnapshotJob:
+def _job(
+    row: AnyRow, together: bool = False, started_at: datetime | None = None, on: tuple[NodeName, ...] = ()
+) -> SnapshotJob:
+    # By position: attributes of a row are looked up by name, and there are thousands of rows.
+    id_, name, user, team, priority, pool, slice_, *counts = row[:_JOB_COLUMNS]
     return SnapshotJob(
-        JobId(row.id),
-        row.name,
-        UserName(row.user_name),
-        TeamName(row.team) if row.team else None,
-        PriorityName(row.priority) if row.priority else None,
-        PoolName(row.pool),
-        SliceName(row.slice) if row.slice else None,
-        row.gpus,
-        row.nodes,
-        row.time_seconds,
-        row.service,
-        row.submitted_at,
-        row.reason_code,
-        **more,  # type: ignore[arg-type]
+        JobId(id_),
+        name,
+        UserName(user),
+        TeamName(team) if team else None,
+        PriorityName(priority) if priority else None,
+        PoolName(pool),
+        SliceName(slice_) if slice_ else None,
+        *counts,
+        together,
+        started_at,
+        on,
     )

@@ -106,24 +106,28 @@ def jobs_ahead(job: SimJob, waiting: Iterable[SimJob], scheduler: SupplySchedule
     The job with a reservation comes first, then jobs within a guarantee, then the others by fair share, then
     preemptible jobs; within a team by rank and age.
     """
-    others = [other for other in waiting if other.queued]
-    quotas = {id(other.quota): other.quota for other in (job, *others)}
-    shares = {id(quota): place for place, (_, quota) in enumerate(sorted(share_orders(quotas.values())))}
     reserved = scheduler.reservation.job if scheduler.reservation else None
+    alike: dict[tuple[TeamQuota, bool, int, int], list[SimJob]] = {}
+    for other in waiting:
+        if other.queued and other is not reserved:
+            alike.setdefault((other.quota, other.preemptible, other.rank, other.devices), []).append(other)
+    quotas = dict.fromkeys((job.quota, *(quota for quota, _, _, _ in alike)))
+    shares = {quota: place for place, (_, quota) in enumerate(sorted(share_orders(quotas)))}
 
-    def key(other: SimJob) -> tuple[bool, bool, bool, int, int, int]:
-        beyond = not other.quota.within_guarantee(other.devices)
-        return (
-            other is not reserved,
-            other.preemptible,
-            beyond,
-            shares[id(other.quota)],
-            -other.rank,
-            other.id,
-        )
+    def order(quota: TeamQuota, preemptible: bool, rank: int, devices: int) -> tuple[bool, bool, int, int]:
+        return preemptible, not quota.within_guarantee(devices), shares[quota], -rank
 
-    own = key(job)
-    return sorted((other for other in others if key(other) < own), key=key)
+    if job is reserved:
+        return []
+    own = order(job.quota, job.preemptible, job.rank, job.devices)
+    ahead: dict[tuple[bool, bool, int, int], list[SimJob]] = {}
+    for of, jobs in alike.items():
+        if (place := order(*of)) < own:
+            ahead.setdefault(place, []).extend(jobs)
+        elif place == own:
+            ahead.setdefault(place, []).extend(other for other in jobs if other.id < job.id)
+    first = [] if reserved is None or not reserved.queued else [reserved]
+    return first + [o for place in sorted(ahead) for o in sorted(ahead[place], key=lambda other: other.id)]
 
 
 def _stopped_reason(quota: TeamQuota) -> Wait:

@@ -396,8 +396,8 @@ class Simulator:
     def ahead(self, number: int) -> tuple[int, ...]:
         """Return the waiting jobs that would start before this one, in order. O(jobs in memory)."""
         job = self._find_job(number, None, "see")
-        same = (other for other in self._loop.jobs.values() if other.supply_number == job.supply_number)
-        waiting = (other for other in same if other.state is SimState.WAITING)
+        supply, jobs = job.supply_number, self._loop.jobs.values()
+        waiting = [o for o in jobs if o.state is SimState.WAITING and o.supply_number == supply]
         scheduler = self._loop.schedulers[job.supply_number]
         return tuple(other.id for other in reasons.jobs_ahead(job, waiting, scheduler))
 

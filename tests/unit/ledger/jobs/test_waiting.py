@@ -79,6 +79,11 @@ async def test_the_queue_and_the_holders_of_whole_gpus_and_of_slices_are_counted
     assert (holding.user, holding.jobs, holding.devices) == ("ann", 1, 2)
     assert holding.largest == await ledger.waiting.ending(jobs["asks"]) == (jobs["runs"].id,)
 
+    use = await ledger.waiting.use(jobs["last"])
+    assert (use.by_team, use.of_user) == ({TeamName("research"): 2}, 2)
+    assert (await ledger.waiting.use(jobs["asks"])).of_user == 0
+    assert (await ledger.waiting.use(jobs["cut"])).by_team == {}
+
     of_slices = await ledger.waiting.queue(jobs["cut too"], {}, None)
     assert of_slices == (QueuedTeam(TeamName("research"), 2, 1, 1),)
     assert await ledger.waiting.holdings(jobs["cut"], [TeamName("research")]) == ()

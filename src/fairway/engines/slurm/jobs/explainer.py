@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,9 +55,8 @@ class SlurmExplainer:
         jobs = (await self._rest.get_typed(f"job/{engine_id}", WaitingJobReply)).jobs
         if not jobs:
             return None
-        partitions, nodes = await self._read_sizes()
+        (partitions, nodes), ahead = await asyncio.gather(self._read_sizes(), self._ahead(jobs[0]))
         facts = explain.explain(jobs[0], partitions, nodes, datetime.now(UTC))
-        ahead = await self._ahead(jobs[0])
         return replace(facts, ahead=ahead, ahead_count=len(ahead))
 
     async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
@@ -103,6 +103,8 @@ class SlurmExplainer:
         return self._sizes[1]
 
     async def _read_sizes(self) -> _Sizes:
-        partitions = await self._rest.get_typed("partitions", LimitedPartitionsReply)
-        nodes = await self._rest.get_typed("nodes", SizedNodesReply)
+        partitions, nodes = await asyncio.gather(
+            self._rest.get_typed("partitions", LimitedPartitionsReply),
+            self._rest.get_typed("nodes", SizedNodesReply),
+        )
         return partitions.partitions, nodes.nodes
