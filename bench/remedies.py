@@ -42,11 +42,11 @@ from fairway.wire import jobs as job_wire
 from lab import Instance, find
 
 SIZES: Final = {"small": 20}
-QUEUE: Final = {GPU: 260, SPOT: 8}
+QUEUE: Final = {GPU: 120, SPOT: 4}
 """Jobs that wait in each pool."""
-LEARNT: Final = 100
+LEARNT: Final = 60
 """Jobs that have ended before anybody is asked."""
-AT_ONCE: Final = 6
+AT_ONCE: Final = 8
 """Changed jobs that have not started: few, as among hundreds of users who do not know of each other."""
 LEFT_ALONE: Final = 6
 """Every so many suggestions, one is not carried out."""
@@ -60,8 +60,8 @@ AGAIN_SECONDS: Final = 240.0
 """A job that had no suggestion is not drawn again sooner."""
 FAR_SECONDS: Final = 360.0
 """Jobs that are expected to start sooner are not asked about: nothing would save five minutes."""
-OVERDUE_SECONDS: Final = 600.0
-"""How long a job that is late is watched, at the end."""
+OVERDUE_SECONDS: Final = 300.0
+"""How long changed jobs are followed at the end."""
 TARGET: Final = 0.1
 """The part of the suggestions that may start later than stated."""
 KEPT: Final = Path("build")

@@ -32,9 +32,9 @@ LOOK_SECONDS: Final = 2.0
 MAX_AT_ONCE: Final = 40
 """Jobs that are submitted before the queue is counted again."""
 HOURS_SECONDS: Final = 7200
-_MEDIANS: Final = {"train": 70.0, "tune": 45.0, "eval": 30.0}
+_MEDIANS: Final = {"train": 150.0, "tune": 100.0, "eval": 60.0}
 _SPREAD: Final = 0.35
-_SHORTEST, _LONGEST = 10, 150
+_SHORTEST, _LONGEST = 20, 300
 
 
 @dataclass(frozen=True, slots=True)
