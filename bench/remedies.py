@@ -5,7 +5,8 @@ FAIRWAY_BENCH_ON (slurm-24); one with spot nodes has two pools, so that moves ar
 long queue through a server of its own. Again and again a random waiting job is drawn, its owner asks `why`
 until what would help is verified, one suggestion is drawn, somebody else tries its command and has to be
 refused, the owner runs it, and the engine's start of the job is compared with what was stated. Every sixth
-suggestion is not carried out: how many of those jobs start in time anyhow is the bare figure.
+suggestion is not carried out: how many of those jobs start in time anyhow is the bare figure. SIGTERM ends
+it early, with what it has.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import json
 import os
 import random
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,9 +45,9 @@ from fairway.wire import jobs as job_wire
 from lab import Instance, find
 
 SIZES: Final = {"small": 20}
-QUEUE: Final = {GPU: 120, SPOT: 4}
+QUEUE: Final = {GPU: 180, SPOT: 4}
 """Jobs that wait in each pool."""
-LEARNT: Final = 60
+LEARNT: Final = 50
 """Jobs that have ended before anybody is asked."""
 AT_ONCE: Final = 8
 """Changed jobs that have not started: few, as among hundreds of users who do not know of each other."""
@@ -60,7 +63,7 @@ AGAIN_SECONDS: Final = 240.0
 """A job that had no suggestion is not drawn again sooner."""
 FAR_SECONDS: Final = 360.0
 """Jobs that are expected to start sooner are not asked about: nothing would save five minutes."""
-OVERDUE_SECONDS: Final = 300.0
+OVERDUE_SECONDS: Final = 180.0
 """How long changed jobs are followed at the end."""
 TARGET: Final = 0.1
 """The part of the suggestions that may start later than stated."""
@@ -149,12 +152,15 @@ class People:
 class Bench:
     """Draws jobs, asks, carries out, and follows what was changed."""
 
-    def __init__(self, fleet: Fleet, admin: Client, people: People, wanted: int) -> None:
+    def __init__(
+        self, fleet: Fleet, admin: Client, people: People, wanted: int, over: threading.Event
+    ) -> None:
         self.run = Run()
         self._fleet = fleet
         self._admin = admin
         self._people = people
         self._wanted = wanted
+        self._over = over
         self._dice = random.Random(47)
         self._drawn: dict[str, float] = {}
         self._open: list[Suggestion] = []
@@ -164,7 +170,7 @@ class Bench:
 
     def play(self, deadline: float) -> None:
         """Carry out suggestions until there are enough, or until the deadline; follow those under way."""
-        while time.time() < deadline and len(self._counted()) < self._wanted:
+        while not self._over.is_set() and time.time() < deadline and len(self._counted()) < self._wanted:
             self._follow()
             under_way = [one for one in self._open if time.time() < one.at + one.stated]
             if sum(one.carried_out for one in under_way) >= AT_ONCE:
@@ -204,7 +210,7 @@ class Bench:
         return True
 
     def _draw(self) -> job_wire.Job | None:
-        """Return a random waiting job that is not expected to start soon, and whose like are known."""
+        """Return a random waiting job that is not expected to start soon."""
         now = time.time()
         if now >= self._listed + LIST_SECONDS:
             self._listed = now
@@ -223,9 +229,9 @@ class Bench:
             expected = self._people.viewer.why(job.id).expected
         except FairwayError:
             return None
-        if expected is None or expected.expected is None or expected.samples < 5:
-            return None
-        return job if expected.expected.timestamp() > now + FAR_SECONDS else None
+        middle = None if expected is None else expected.expected
+        # Without one, it is later than the futures reach, or new.
+        return job if middle is None or middle.timestamp() > now + FAR_SECONDS else None
 
     def _ask(self, job: job_wire.Job, user: UserName) -> job_wire.Why | None:
         """Ask `why` as the owner until what would help is verified."""
@@ -336,8 +342,10 @@ def _is_changed(one: Suggestion, job: job_wire.JobDetail) -> bool:
     return is_now != dict(one.before)
 
 
-def play(instance: Instance, fleet: Fleet, wanted: int) -> tuple[Run, CeilingWatch, Feeder]:
-    """Play the whole bench against a server of its own."""
+def play(
+    instance: Instance, fleet: Fleet, wanted: int, over: threading.Event
+) -> tuple[Run, CeilingWatch, Feeder]:
+    """Play the whole bench against a server of its own, until somebody says that it is over."""
     with (
         server(fleet) as (url, token),
         Client(Target(url, token)) as admin,
@@ -348,7 +356,7 @@ def play(instance: Instance, fleet: Fleet, wanted: int) -> tuple[Run, CeilingWat
         waiting = {pool.name: QUEUE[pool.name] for pool in fleet.pools}
         feeder = Feeder(Target(url, token), Load(pods=instance.kind == "kubernetes"), waiting)
         watch = CeilingWatch(instance, fleet)
-        bench = Bench(fleet, admin, people, wanted)
+        bench = Bench(fleet, admin, people, wanted, over)
         feeder.start()
         watch.start()
         try:
@@ -374,9 +382,11 @@ async def run(size: str) -> list[Figure]:
     wanted = SIZES[size] if size in SIZES else int(size)
     fleet = teams_fleet(lab_fleet(instance, spot=bool(instance.options.get("spot_nodes"))))
     KEPT.mkdir(exist_ok=True)
+    over = threading.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     await apply_policy(instance, fleet)
     try:
-        done, watch, feeder = await asyncio.to_thread(play, instance, fleet, wanted)
+        done, watch, feeder = await asyncio.to_thread(play, instance, fleet, wanted, over)
     finally:
         await cancel_all(instance, PEOPLE)
         await apply_policy(instance, replace(fleet, teams=()))
