@@ -28,6 +28,7 @@ BENCHMARKS = {
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "recompute": "every figure of money of a demo or a lab, against the ledger's raw rows priced naively",
+    "remedies": "what `why` suggests, carried out on a real engine, against jobs that are left as they are",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
     "simulate": "replays of many jobs under a fleet's rules, against a bare queue",
     "run_times": "run times of jobs of public traces, against the average of the user's last two",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -38,6 +38,7 @@ from fairway.server import build_engine
 from fairway.services.plans import blocking, plan_cluster, raise_if_blocked, write_plan
 from lab import Instance
 from lab.kubernetes.cluster import Cluster as LabKubernetes
+from lab.kubernetes.kwok import SPOT_LABEL, SPOT_TAINT
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
 from tests.slurm_conf import conf_lines, slurm_lines
@@ -45,9 +46,12 @@ from tests.slurm_conf import conf_lines, slurm_lines
 NAME: Final = ClusterName("bench")
 USER: Final = UserName("alice")
 WAIT_SECONDS: Final = 900
+SPOT_PLACE: Final = KubernetesPlace(SPOT_LABEL, (SPOT_TAINT["key"],))
+"""Where the spot nodes of the lab's Kubernetes are."""
 
 
-def lab_fleet(instance: Instance) -> Fleet:
+def lab_fleet(instance: Instance, *, spot: bool = False) -> Fleet:
+    """The lab's pool of whole GPUs, and with `spot` the pool of its spot nodes, which cost less."""
     facts = instance.facts()
     connection: Connection
     place: Place
@@ -61,10 +65,13 @@ def lab_fleet(instance: Instance) -> Fleet:
     else:
         connection = KubernetesConnection(kubeconfig=facts["fairway_kubeconfig"])
         place = KubernetesPlace(PRODUCT)
-    pool = Pool(PoolName("gpu"), NAME, A100, Capacity.OWNED, Decimal("1.90"), place)
+    pools = [Pool(PoolName("gpu"), NAME, A100, Capacity.OWNED, Decimal("1.90"), place)]
+    if spot:
+        place = SlurmPlace("spot", "a100") if instance.kind == "slurm" else SPOT_PLACE
+        pools.append(Pool(PoolName("spot"), NAME, A100, Capacity.SPOT, Decimal("0.60"), place))
     cluster = Cluster(NAME, connection, folders)
-    teams = tuple(replace(t, members=(USER,)) for t in teams_of(1, (pool,), (USER,)))
-    return Fleet("bench", "USD", (cluster,), (pool,), teams)
+    teams = tuple(replace(t, members=(USER,)) for t in teams_of(1, tuple(pools), (USER,)))
+    return Fleet("bench", "USD", (cluster,), tuple(pools), teams)
 
 
 async def apply_policy(instance: Instance, fleet: Fleet) -> None:
@@ -136,12 +143,14 @@ def apply_by(client: Client, fleet: Fleet) -> None:
         time.sleep(0.1)
 
 
-async def cancel_all(instance: Instance) -> None:
-    """No job is left in the engine's queue."""
+async def cancel_all(instance: Instance, users: Sequence[UserName] = (USER,)) -> None:
+    """No job of these users is left in the engine's queue."""
     if instance.kind == "slurm":
-        await asyncio.to_thread(instance.run, "scancel", f"--user={USER}", timeout=WAIT_SECONDS)
+        for user in users:
+            await asyncio.to_thread(instance.run, "scancel", f"--user={user}", timeout=WAIT_SECONDS)
+        whose = f"--user={','.join(users)}"
         for _ in range(300):
-            said = await asyncio.to_thread(instance.run, "squeue", "-h", f"--user={USER}", "-t", "PD,R,CG")
+            said = await asyncio.to_thread(instance.run, "squeue", "-h", whose, "-t", "PD,R,CG")
             if not said.stdout.strip():
                 return
             await asyncio.sleep(1)

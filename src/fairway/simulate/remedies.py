@@ -13,6 +13,7 @@ from typing import Final
 
 from fairway.model.job import JobId
 from fairway.model.job_change import JobChange
+from fairway.model.names import PriorityName
 from fairway.model.team import Supply
 from fairway.simulate.cluster.jobs import JobRequest
 from fairway.simulate.run_times import PredictsRunTimes
@@ -152,8 +153,23 @@ def _changed(snapshot: ClusterSnapshot, job: WaitingJob, candidate: Candidate) -
         there = candidate.elsewhere
         return focused(replace(there, waiting=(*there.waiting, last)), last)
     changed = replace(job, request=candidate.request)
-    waiting = tuple(changed if one.job == job.job else one for one in snapshot.waiting)
+    if candidate.request.priority == job.request.priority:
+        waiting = tuple(changed if one.job == job.job else one for one in snapshot.waiting)
+    else:
+        waiting = _with_rank(changed, snapshot)
     return focused(replace(snapshot, waiting=waiting), changed)
+
+
+def _with_rank(job: WaitingJob, snapshot: ClusterSnapshot) -> tuple[WaitingJob, ...]:
+    """Return the waiting jobs with one of them where its new priority and its age place it."""
+    ranks = {priority.name: priority.rank for priority in snapshot.terms.priorities}
+
+    def order(one: WaitingJob) -> tuple[int, float]:
+        return -ranks.get(one.request.priority or PriorityName(""), 0), one.submitted
+
+    others = [one for one in snapshot.waiting if one.job != job.job]
+    place = next((n for n, one in enumerate(others) if order(one) > order(job)), len(others))
+    return (*others[:place], job, *others[place:])
 
 
 class _Waits:

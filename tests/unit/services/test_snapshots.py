@@ -115,6 +115,17 @@ async def test_the_ledger_returns_nodes_and_open_jobs_alone(ledger: Ledger) -> N
     assert not (await ledger.snapshots.read("other", {}, 86_400)).nodes
 
 
+async def test_a_young_ledger_has_not_seen_a_whole_day_of_arrivals(ledger: Ledger) -> None:
+    empty = await ledger.snapshots.read("hpc", {}, 86_400)
+    assert empty.arrivals_since == empty.at
+    desk = await Desk.of(ledger)
+    await desk.see(
+        seen("1", "first", JobState.DONE, run(0, 1), submitted_at=at(-90)),
+        seen("2", "second", JobState.WAITING, submitted_at=at(-30)),
+    )
+    assert (await ledger.snapshots.read("hpc", {}, 86_400)).arrivals_since == at(-90)
+
+
 async def test_whether_nodes_must_be_in_one_rack_is_read_of_waiting_jobs(ledger: Ledger) -> None:
     desk = await Desk.of(ledger)
     near, far = await desk.submit(new_job("near", nodes=2, together=True), new_job("far", nodes=2))

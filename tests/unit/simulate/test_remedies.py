@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairway.model.job import JobId
 from fairway.model.job_change import JobChange
-from fairway.model.names import ClusterName, NodeName, PoolName
+from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName
 from fairway.model.team import Supply
 from fairway.simulate.cluster import NodeSnapshot
 from fairway.simulate.remedies import Candidate, focused, remedies, smaller_sizes
@@ -93,6 +93,19 @@ def test_another_cluster_is_played_with_the_job_at_the_end_of_its_queue() -> Non
     assert [(remedy.within, remedy.starts_now) for remedy in found] == [(0.0, True), (600.0, False)]
     queue = tuple(job(8, number) for number in range(200, 210))
     assert remedies(busy((one,)), JOB, [elsewhere(8, queue)], Predictor()) == [], "others are before it"
+
+
+def test_with_a_higher_priority_a_job_is_before_all_that_came_later() -> None:
+    """Both nodes are free after two hours; without the change, three jobs of an hour are before it."""
+    low, normal = PriorityName("low"), PriorityName("normal")
+    one = replace(job(8, 1100), request=replace(job(8).request, priority=low), submitted=NOW - 900)
+    queue = tuple(
+        replace(job(8, number), request=replace(job(8).request, priority=normal), submitted=NOW - 600)
+        for number in (200, 201, 202)
+    )
+    higher = Candidate(JobChange(priority=normal), replace(one.request, priority=normal))
+    (found,) = remedies(busy((*queue, one), (8, 8)), one.job, [higher], Predictor())
+    assert (found.within, found.sooner) == (7200.0, 3600.0)
 
 
 def test_only_the_jobs_of_its_supply_and_the_nearest_before_it_are_played() -> None:

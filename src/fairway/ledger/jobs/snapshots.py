@@ -88,7 +88,7 @@ _ARRIVALS = text(f"""
 """)  # noqa: S608
 
 _FIRST_SOUGHT = text(f"""
-    SELECT count(*) AS jobs, min(submitted_at) AS first
+    SELECT min(submitted_at) AS first
     FROM (SELECT submitted_at FROM job ORDER BY id DESC LIMIT {_NEWEST}) AS job
 """)  # noqa: S608
 
@@ -141,7 +141,8 @@ class SnapshotStore(LedgerStore):
             ),
             waiting=tuple(_job(row, row.together) for row in waiting),
             arrivals=tuple(map(_job, arrivals)),
-            arrivals_since=sought.first if sought.jobs == _NEWEST else moment(0),
+            # A ledger that is younger than that has seen no earlier ones.
+            arrivals_since=sought.first or now,
         )
 
     async def use(self, cluster: str, days: dict[date, Span], hours_since: int) -> tuple[UseSum, ...]:

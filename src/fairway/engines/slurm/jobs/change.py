@@ -15,6 +15,8 @@ from fairway.model.job import Order
 from fairway.model.job_change import SUBMIT_AGAIN, WaitingChange, job_started
 from fairway.model.names import PriorityName
 
+TOLERATES_LOSS: Final = "tolerates-loss"
+"""What job_submit.lua looks for in the comment of a job on spot nodes."""
 _PENDING: Final = "PENDING"
 _STARTED: Final = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"})
 _GOVERNED: Final = "fairway:"
@@ -69,6 +71,9 @@ def update(change: WaitingChange, site: SupplySite, found: Any) -> Mapping[str, 
         "partition" in body and (current.get("admin_comment") or "").startswith(_GOVERNED)
     ):
         body["qos"] = str(after.priority)  # by name; job_submit.lua makes it the team's QOS
+    comment = current.get("comment") or ""
+    if body and site.spot and TOLERATES_LOSS not in comment:
+        body["comment"] = f"{comment} {TOLERATES_LOSS}".strip()
     return body
 
 

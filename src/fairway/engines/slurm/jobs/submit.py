@@ -29,8 +29,6 @@ from fairway.model.names import PriorityName
 MAX_CONNECTIONS: Final = 8
 """More of them do not make slurmctld faster."""
 PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-TOLERATES_LOSS: Final = "tolerates-loss"
-"""What job_submit.lua looks for in the comment of a job on spot nodes."""
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE_LENGTH: Final = 76
 _SHELL: Final = "/bin/bash"
@@ -121,7 +119,7 @@ def _comment(order: Order, site: SupplySite) -> str:
     """Return the job's comment. A wckey would be refused where a site enforces its own list of them."""
     words = (
         f"fairway:{format_job_id(order.job)}",
-        TOLERATES_LOSS if site.spot else "",
+        change.TOLERATES_LOSS if site.spot else "",
         comment_words(order.spec.project, order.spec.labels),
     )
     return " ".join(filter(None, words))

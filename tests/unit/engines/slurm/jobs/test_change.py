@@ -74,6 +74,18 @@ def test_what_job_submit_lua_checks_goes_with_the_priority_by_name() -> None:
     assert update(changed(JobChange()), SITE, job(partition="big")) == {}, "any partition of the pool"
 
 
+def test_a_job_that_moves_to_spot_nodes_says_that_it_may_be_lost() -> None:
+    spot = replace(SITE, supply=Supply(PoolName("spot")), partitions=("spot",), spot=True)
+    to_spot = {"partition": "spot", "tres_per_node": "gres/gpu:a100:8", "qos": "normal"}
+    assert update(changed(JobChange()), spot, job(comment="fairway:7 project=a")) == to_spot | {
+        "comment": "fairway:7 project=a tolerates-loss"
+    }
+    assert update(changed(JobChange()), spot, job()) == to_spot | {"comment": "tolerates-loss"}
+    there = job(comment="fairway:7 tolerates-loss", partition="spot,spot-lent")
+    assert update(changed(JobChange(priority=PriorityName("low"))), spot, there) == {"qos": "low"}
+    assert update(changed(JobChange()), spot, there) == {}
+
+
 def test_a_job_that_has_started_is_as_wanted_or_refused() -> None:
     with pytest.raises(Refused) as late:
         update(changed(JobChange(gpus=4)), SITE, job(job_state=["RUNNING"]))
