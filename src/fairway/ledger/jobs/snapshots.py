@@ -178,7 +178,8 @@ def _job(
     row: AnyRow, together: bool = False, started_at: datetime | None = None, on: tuple[NodeName, ...] = ()
 ) -> SnapshotJob:
     # By position: attributes of a row are looked up by name, and there are thousands of rows.
-    id_, name, user, team, priority, pool, slice_, *counts = row[:_JOB_COLUMNS]
+    id_, name, user, team, priority, pool, slice_ = row[:7]
+    gpus, nodes, seconds, service, submitted, reason = row[7:_JOB_COLUMNS]
     return SnapshotJob(
         JobId(id_),
         name,
@@ -187,7 +188,12 @@ def _job(
         PriorityName(priority) if priority else None,
         PoolName(pool),
         SliceName(slice_) if slice_ else None,
-        *counts,
+        gpus,
+        nodes,
+        seconds,
+        service,
+        submitted,
+        reason,
         together,
         started_at,
         on,
