@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Final, TypeVar
 
 from fairway.model.errors import TemporaryError
-from fairway.simulate.replay.tasks import allow_sending
+from fairway.simulate.replay.tasks import allow_sending, end_processes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -60,6 +60,4 @@ class ModelWorker:
         """End the process, whatever it does."""
         pool, self._pool, self._calls = self._pool, None, 0
         if pool is not None:
-            for process in list((pool._processes or {}).values()):
-                process.kill()
-            pool.shutdown(cancel_futures=True)
+            end_processes(pool)

@@ -1,9 +1,8 @@
 """Run the tasks of a study in processes of their own: what is sent to each, and what comes back.
 
-    pool = ProcessPoolExecutor(n, get_context("spawn"), begin_process, (work,))
-    pool.submit(run_task, (scenario_number, seed))
-
-The processes are the caller's; here is what they execute.
+pool = start_processes(n, work)
+pool.submit(run_task, (scenario_number, seed))
+end_processes(pool)
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 import copyreg
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,6 +44,20 @@ def distinct_scenarios(scenarios: Sequence[Scenario]) -> list[int]:
     """Return for each scenario the number of the first that is the same but for its name."""
     keys = [(s.fleet, dict(s.sizes), s.options) for s in scenarios]
     return [keys.index(key) for key in keys]
+
+
+def start_processes(count: int, work: StudyWork) -> ProcessPoolExecutor:
+    """Return a pool of at most `count` processes that run tasks of a study; the first task starts them."""
+    allow_sending()
+    # Not fork: Polars has threads of its own, whose locks a forked process would find taken.
+    return ProcessPoolExecutor(count, get_context("spawn"), begin_process, (work,))
+
+
+def end_processes(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool, whatever they do, and wait for their ends."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(cancel_futures=True)
 
 
 def begin_process(work: StudyWork) -> None:
