@@ -43,7 +43,6 @@ _COLUMNS: Final = """
     job_class.slice, job.gpus, job.nodes, job.time_seconds, job_class.service, job.submitted_at,
     job.reason_code
 """
-_JOB_COLUMNS: Final = 13
 
 # Of a service, each replica is an attempt that runs.
 _RUNNING = text(f"""
@@ -177,7 +176,7 @@ def _job(
     row: AnyRow, together: bool = False, started_at: datetime | None = None, on: tuple[NodeName, ...] = ()
 ) -> SnapshotJob:
     # By position: attributes of a row are looked up by name, and there are thousands of rows.
-    id_, name, user, team, priority, pool, slice_, *counts = row[:_JOB_COLUMNS]
+    id_, name, user, team, priority, pool, slice_, gpus, nodes, seconds, service, at, code = row[:13]
     return SnapshotJob(
         JobId(id_),
         name,
@@ -186,7 +185,12 @@ def _job(
         PriorityName(priority) if priority else None,
         PoolName(pool),
         SliceName(slice_) if slice_ else None,
-        *counts,
+        gpus,
+        nodes,
+        seconds,
+        service,
+        at,
+        code,
         together,
         started_at,
         on,
