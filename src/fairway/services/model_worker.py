@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Final, TypeVar
 
 from fairway.model.errors import TemporaryError
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay.tasks import allow_sending, end_processes
 
 A = TypeVar("A")
@@ -53,7 +54,7 @@ class ModelWorker:
             allow_sending()
             # A forked server would share its connections.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, initializer=os.nice, initargs=(10,))
+            self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
         return self._pool
 
     def close(self) -> None:
@@ -61,3 +62,9 @@ class ModelWorker:
         pool, self._pool, self._calls = self._pool, None, 0
         if pool is not None:
             end_processes(pool)
+
+
+def _begin() -> None:
+    """Prepare a process: the server goes first."""
+    os.nice(10)
+    collect_garbage_less_often()

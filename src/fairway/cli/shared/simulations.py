@@ -10,6 +10,7 @@ from typing import Final
 
 from fairway.model.errors import PermanentError
 from fairway.model.trace import TraceJob
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay import Scenario, ScenarioRun, run_scenario
 from fairway.simulate.replay.tasks import (
     StudyWork,
@@ -36,6 +37,7 @@ def run_study(
 
     Ctrl-C ends all processes.
     """
+    collect_garbage_less_often()
     distinct = distinct_scenarios(scenarios)
     tasks = [(number, seed) for seed in range(seeds) for number in sorted(set(distinct))]
     processes = min(len(tasks), len(os.sched_getaffinity(0)))

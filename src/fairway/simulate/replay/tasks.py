@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.trace import TraceJob
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay.scenario import Scenario, ScenarioRun, run_scenario
 
 StudyWork = tuple[Sequence[Scenario], Sequence[TraceJob]]
@@ -63,6 +64,7 @@ def end_processes(pool: ProcessPoolExecutor) -> None:
 def begin_process(work: StudyWork) -> None:
     """Prepare a process: Ctrl-C is handled by the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collect_garbage_less_often()
     _work.append(work)
 
 
