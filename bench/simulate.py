@@ -25,6 +25,7 @@ from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.model.trace import TraceJob
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay import RunMetrics, measure, replay
 
 NODES, TEAMS = 1000, 20
@@ -189,6 +190,7 @@ GROWTH = (
 
 
 async def run(size: str) -> list[Figure]:
+    collect_garbage_less_often()  # as the processes of a study do
     if size == "growth":
         return [figure(case, case.text) for case in GROWTH]
     return [figure(Case(20_000 if size == "small" else int(size)), size)]

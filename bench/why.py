@@ -28,7 +28,7 @@ from fairway.model.job import JobId
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.policy.plan import compute_changes
-from fairway.server.server import collect_garbage_less_often
+from fairway.server import collect_garbage_less_often
 from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets

@@ -107,6 +107,8 @@ ANOMALIES_SECONDS: Final = 600.0
 """How often to check whether another day has ended; no query unless one has."""
 RUN_TIMES_SECONDS: Final = 15.0
 """How often to check for runs that ended; two small queries each time."""
+HISTORY_AFTER_SECONDS: Final = 30.0
+"""Run times are learnt from history only after this time: a server that starts has more urgent work."""
 HEALTH_SECONDS: Final = 30.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 IDLE_SECONDS: Final = 15.0
@@ -265,7 +267,7 @@ class Runner:
         find = FindAnomalies(self._ledger, self._fleets, SpendingHistory(costs))
         anomalies = self._pace(ANOMALIES_SECONDS, JOBS_STEP_SECONDS)
         yield self._loop(ANOMALIES, FLEET, anomalies, find, find.close)
-        learn = LearnRunTimes(self._ledger)
+        learn = LearnRunTimes(self._ledger, history_after_seconds=HISTORY_AFTER_SECONDS)
         yield self._loop(RUN_TIMES, FLEET, self._pace(RUN_TIMES_SECONDS, JOBS_STEP_SECONDS), learn)
         count = CountSlos(self._ledger, self._fleets, self._slo_metrics)
         yield self._loop(SLOS, FLEET, self._pace(SLOS_SECONDS, JOBS_STEP_SECONDS), count, count.close)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fairway.server.engines import EngineFactory, build_engine
 from fairway.server.listen import ServerOptions
 from fairway.server.migrate import downgrade_tables, make_admin, table_version, upgrade_tables
-from fairway.server.server import StartedServer, collect_garbage_less_often, serve
+from fairway.server.server import StartedServer, serve
+from fairway.simulate.garbage import collect_garbage_less_often
 
 __all__ = [
     "EngineFactory",

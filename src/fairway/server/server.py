@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,6 +31,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import OpenJobLimits
 from fairway.services.wakeup import Wakeup
 from fairway.settings import Settings
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.web.app import add_pages, stop_pages
 
 _LOOPS_END_SECONDS: Final = 8
@@ -78,15 +78,6 @@ def serve(
     collect_garbage_less_often()
     with listening(options.settings) as listener:
         asyncio.run(_serve(options, text, listener, on_started, side_task, prepare))
-
-
-def collect_garbage_less_often() -> None:
-    """Raise the thresholds of the garbage collector.
-
-    A plan allocates a hundred thousand values that survive; at the default of 700, scanning them takes a
-    third of the time.
-    """
-    gc.set_threshold(50_000, 20, 50)
 
 
 async def _serve(

@@ -11,7 +11,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Final, TypeVar
 
 from fairway.model.errors import TemporaryError
-from fairway.simulate.replay.tasks import allow_sending
+from fairway.simulate.garbage import collect_garbage_less_often
+from fairway.simulate.replay.tasks import allow_sending, end_processes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -53,13 +54,17 @@ class ModelWorker:
             allow_sending()
             # A forked server would share its connections.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, initializer=os.nice, initargs=(10,))
+            self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
         return self._pool
 
     def close(self) -> None:
         """End the process, whatever it does."""
         pool, self._pool, self._calls = self._pool, None, 0
         if pool is not None:
-            for process in list((pool._processes or {}).values()):
-                process.kill()
-            pool.shutdown(cancel_futures=True)
+            end_processes(pool)
+
+
+def _begin() -> None:
+    """Prepare a process: the server goes first."""
+    os.nice(10)
+    collect_garbage_less_often()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
 from fairway.model.errors import PermanentError
 from fairway.model.trace import TraceJob
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay import Scenario, ScenarioRun, run_scenario
 from fairway.simulate.replay.tasks import (
     StudyWork,
     Task,
-    allow_sending,
-    begin_process,
     checked,
     distinct_scenarios,
+    end_processes,
     run_task,
+    start_processes,
 )
 from fairway.views.what_if import StudyRuns
 
@@ -37,6 +37,7 @@ def run_study(
 
     Ctrl-C ends all processes.
     """
+    collect_garbage_less_often()
     distinct = distinct_scenarios(scenarios)
     tasks = [(number, seed) for seed in range(seeds) for number in sorted(set(distinct))]
     processes = min(len(tasks), len(os.sched_getaffinity(0)))
@@ -73,10 +74,7 @@ def _run_beside(
     processes: int,
     on_progress: Callable[[float], None],
 ) -> dict[Task, ScenarioRun]:
-    allow_sending()
-    # Not fork: Polars has threads of its own, whose locks a forked process would find taken.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, begin_process, (work,))
+    pool = start_processes(processes, work)
     done: dict[Task, ScenarioRun] = {}
     try:
         futures = {pool.submit(run_task, task): task for task in tasks}
@@ -89,10 +87,6 @@ def _run_beside(
             "a process of the simulation was ended from outside, perhaps because memory ran out",
             "replay fewer days or fewer jobs at once:  --days 7",
         ) from error
-    except BaseException:
-        for process in multiprocessing.active_children():
-            process.terminate()
-        pool.shutdown(cancel_futures=True)  # which waits for them; a second wait beside it would lose one
-        raise
-    pool.shutdown()
+    finally:
+        end_processes(pool)
     return done

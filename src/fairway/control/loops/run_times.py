@@ -34,18 +34,24 @@ class LearnRunTimes:
         *,
         batch: int = BATCH,
         history_batch: int = HISTORY_BATCH,
+        history_after_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`history_after_seconds`: how long history, and what is queued behind it, waits at first."""
         self._ledger = ledger
         self._batch = batch
         self._history_batch = history_batch
         self._clock = clock
+        self._history_from = clock() + history_after_seconds if history_after_seconds else 0.0
         self._now = now
         self._pruned_on: date | None = None
 
     async def __call__(self, lease: Lease) -> None:
         """Learn what there is, in batches, for a bounded time; at least one batch."""
+        waits = bool(self._history_from) and self._clock() < self._history_from
+        if waits and await self._ledger.run_times.history_mark() is not None:
+            return
         until = self._clock() + STEP_SECONDS
         more = True
         while more:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import time
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
@@ -20,11 +18,11 @@ from fairway.services.what_if import PreparedStudy, prepare_study
 from fairway.simulate.replay import ScenarioRun
 from fairway.simulate.replay.tasks import (
     Task,
-    allow_sending,
-    begin_process,
     checked,
     distinct_scenarios,
+    end_processes,
     run_task,
+    start_processes,
 )
 from fairway.views.what_if import StudyRuns, what_if_report
 
@@ -75,11 +73,8 @@ class RunStudies:
     async def _run_tasks(
         self, lease: Lease, study: StoredStudy, prepared: PreparedStudy, tasks: list[Task]
     ) -> dict[Task, ScenarioRun]:
-        allow_sending()
         until = time.monotonic() + self._study_seconds
-        before = set(multiprocessing.active_children())
-        work = (prepared.scenarios, prepared.trace)
-        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), begin_process, (work,))
+        pool = start_processes(1, (prepared.scenarios, prepared.trace))
         done: dict[Task, ScenarioRun] = {}
         try:
             for task in tasks:
@@ -97,10 +92,7 @@ class RunStudies:
         except BrokenProcessPool:
             raise _ended() from None
         finally:
-            if len(done) < len(tasks):
-                for process in set(multiprocessing.active_children()) - before:
-                    process.terminate()
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+            await asyncio.to_thread(end_processes, pool)
         return done
 
 

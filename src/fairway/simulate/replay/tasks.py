@@ -1,9 +1,8 @@
 """Run the tasks of a study in processes of their own: what is sent to each, and what comes back.
 
-    pool = ProcessPoolExecutor(n, get_context("spawn"), begin_process, (work,))
-    pool.submit(run_task, (scenario_number, seed))
-
-The processes are the caller's; here is what they execute.
+pool = start_processes(n, work)
+pool.submit(run_task, (scenario_number, seed))
+end_processes(pool)
 """
 
 from __future__ import annotations
@@ -11,11 +10,14 @@ from __future__ import annotations
 import copyreg
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.trace import TraceJob
+from fairway.simulate.garbage import collect_garbage_less_often
 from fairway.simulate.replay.scenario import Scenario, ScenarioRun, run_scenario
 
 StudyWork = tuple[Sequence[Scenario], Sequence[TraceJob]]
@@ -45,9 +47,24 @@ def distinct_scenarios(scenarios: Sequence[Scenario]) -> list[int]:
     return [keys.index(key) for key in keys]
 
 
+def start_processes(count: int, work: StudyWork) -> ProcessPoolExecutor:
+    """Return a pool of at most `count` processes that run tasks of a study; the first task starts them."""
+    allow_sending()
+    # Not fork: Polars has threads of its own, whose locks a forked process would find taken.
+    return ProcessPoolExecutor(count, get_context("spawn"), begin_process, (work,))
+
+
+def end_processes(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool, whatever they do, and wait for their ends."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(cancel_futures=True)
+
+
 def begin_process(work: StudyWork) -> None:
     """Prepare a process: Ctrl-C is handled by the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collect_garbage_less_often()
     _work.append(work)
 
 
