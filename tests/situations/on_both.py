@@ -131,7 +131,8 @@ def fragmented(desk: Desk) -> str:
 
 @situation(
     "a job on three nodes, and two are free",
-    "NotEnoughFree",
+    slurm=("NotEnoughFree",),
+    kubernetes=("QuotaInUse", "NotEnoughFree"),
     shows=["8 on each of 3 nodes"],
     scene="racks",
 )
@@ -215,13 +216,13 @@ def urgent_job_ahead(desk: Desk) -> str:
 @situation(
     "an older, larger job of the team is ahead",
     slurm=("NotItsTurn", "NotEnoughFree"),
-    kubernetes=("NotEnoughFree",),
+    kubernetes=("QuotaInUse", "NotEnoughFree"),
     shows=["1 job of 2 that wait for gpu"],
     scene="racks",
 )
 def older_larger_job_ahead(desk: Desk) -> str:
     first = desk.submit("research", 8, nodes=3, name="large")
-    desk.why(first, ("NotEnoughFree",))
+    until(lambda: desk.job(first).state is JobState.WAITING, EXPLAINED_SECONDS, f"{first} waits")
     return desk.submit("research", 8, nodes=3)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.situations.kueue import GPU, KUEUE, QUEUE_NAME, REAL_NODE, KubernetesDesk
+from tests.situations.kueue import GPU, KUEUE, POOL, QUEUE_NAME, REAL_NODE, KubernetesDesk
 from tests.situations.resolve import apply_again, in_own_namespace, own_image
 from tests.situations.situation import KUBERNETES, situation
 
@@ -209,4 +209,4 @@ def taint(desk: KubernetesDesk) -> str:
     because="see the feature above",
 )
 def no_such_label(desk: KubernetesDesk) -> str:
-    return desk.kubectl("research", selector={"type": "kwok", "site.example/nvlink": "yes"})
+    return desk.kubectl("research", selector={**POOL, "site.example/nvlink": "yes"})

@@ -149,6 +149,7 @@ class JobExplainer:
             found = replace(found, text=found.text.replace("{job}", name))
         if facts is not None:
             found = _refine(found, row, applied)
+        found = await self._counted(found, row, fleet)
         facts = facts or WaitFacts(row.reason_code, row.reason)
         # Where the engine reports a reason, the answer shows it as evidence.
         hidden = "" if facts.reason else facts.hidden_by
@@ -160,6 +161,18 @@ class JobExplainer:
             problem=problem,
             evidence=found.evidence,
         )
+
+    async def _counted(self, found: Finding, row: JobRow, fleet: Fleet) -> Finding:
+        """Add the free GPUs to Kueue's message that nodes have too few of them: it has no numbers."""
+        pool = next((p for p in fleet.pools if p.name == row.pool), None)
+        engine = next((c.engine for c in fleet.clusters if c.name == row.cluster), None)
+        if found.code != ROOM or pool is None or engine is not EngineKind.KUBERNETES:
+            return found
+        free = await self._waits.free(pool, row.slice)
+        room = next(room_left(row.gpus, row.nodes, free, Supply(pool.name, row.slice)), None)
+        if room is None:
+            return found
+        return replace(found, text=room.text, evidence=(*found.evidence, *filter(None, (found.text,))))
 
     async def _remaining(
         self,
