@@ -20,7 +20,6 @@ QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 GPU: Final = "nvidia.com/gpu"
 POOL: Final = {"type": "kwok", "nvidia.com/gpu.product": kwok.MODEL}
 """How a Job points at the nodes of pool `gpu`."""
-REAL_NODE: Final = "real-0000"
 _IN_FORCE_SECONDS: Final = 30
 
 
