@@ -294,7 +294,7 @@ def waits_for_its_retry(desk: Desk) -> str:
 def budget_spent(desk: Desk) -> str:
     desk.run("broke", 1)
     fleet = desk.fleet()
-    fleet["teams"]["broke"]["budget"] = {"amount": 0.001, "every": "month", "at_limit": "stop"}
+    fleet["teams"]["broke"]["budget"] = {"amount": 0.01, "every": "month", "at_limit": "stop"}
     desk.undo.callback(desk.apply_own)
     desk.apply(fleet)
     until(lambda: _on_hold(desk), 120, "the team is on hold", pause=0.5)

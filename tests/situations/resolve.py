@@ -75,10 +75,7 @@ def raise_borrow(desk: Desk, job: str, transcript: str) -> str:
 
 def raise_budget(desk: Desk, job: str, transcript: str) -> str:
     """Raise `budget.amount` of the team, and apply."""
-    desk.suggested(
-        transcript, r"raise  budget\.amount  of the team in the fleet file and run  fairway  ?apply"
-    )
-    team = desk.suggested(transcript, r"(?<=Team )\w+(?= has spent)")
+    team = desk.suggested(transcript, r"(?<=of )\w+(?= in the fleet file and run +fairway +apply)")
     fleet = desk.fleet()
     fleet["teams"][team]["budget"] = {"amount": 100_000, "every": "month", "at_limit": "stop"}
     desk.apply(fleet)
@@ -132,8 +129,8 @@ def repaired(desk: Desk, job: str, transcript: str) -> str:
 
 
 def reachable(desk: Desk, job: str, transcript: str) -> str:
-    """See which cluster it is, and start what does not answer."""
-    desk.fairway(desk.suggested(transcript, "fairway get clusters"), desk.people[job])
+    """Start what does not answer."""
+    desk.suggested(transcript, "fairway get clusters|is running and reachable")
     desk.engine.come_back()
     return job
 
