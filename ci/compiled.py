@@ -50,7 +50,7 @@ def replayed(python: str | Path) -> dict[str, object]:
 
 def main() -> int:
     build()
-    # Without a cache, so that CI does not run a failed test again with the Python of .venv, which is not compiled.
+    # Without a cache, so that CI does not run a failed test again with .venv, which is not compiled.
     tests = ("-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "tests/unit/simulate")
     run(PYTHON, *tests, PYTEST_ADDOPTS="--color=no")
     pure, compiled = replayed(sys.executable), replayed(PYTHON)
