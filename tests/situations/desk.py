@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import yaml
 
 from fairway.files import check_job_file
+from fairway.model.errors import TemporaryError
 from fairway.model.job import ENDED_JOBS, JobState
 from fairway.wire import jobs as wire
 from fairway.wire.jobs import JobSpec
@@ -53,7 +54,7 @@ PEOPLE: Final[Mapping[str, str]] = {
     "closing": "bob",
 }
 """Who submits the jobs of a team."""
-EXPLAINED_SECONDS: Final = 12.0
+EXPLAINED_SECONDS: Final = 15.0
 """No wait stays unexplained for longer; an engine may need some seconds until it has tried a job."""
 STARTED_SECONDS: Final = 60.0
 GPUS_A_NODE: Final = 8
@@ -167,12 +168,16 @@ class Desk:
         deadline = Deadline(EXPLAINED_SECONDS)
         client = self.line.client("admin")
         while True:
-            found = client.why(job)
+            try:
+                found = client.why(job)
+            except TemporaryError:  # a busy machine
+                assert not deadline.passed, f"nobody says why {job} waits"
+                continue
             if tuple(reason.code for reason in found.reasons) == codes:
                 return found
             told = "\n".join(f"  {r.code}: {r.text} [{r.engine}] {r.evidence}" for r in found.reasons)
             assert not deadline.passed, f"expected {codes}, got\n{told}\n{found.summary}; {found.queue}"
-            time.sleep(0.4)
+            time.sleep(0.7)
 
     def transcript(self, job: str) -> str:
         """What the owner of a job reads."""

@@ -18,7 +18,8 @@ from tests.waiting import until
 KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 GPU: Final = "nvidia.com/gpu"
-REAL_NODE: Final = "real-0000"
+POOL: Final = {"type": "kwok", "nvidia.com/gpu.product": kwok.MODEL}
+"""How a Job points at the nodes of pool `gpu`."""
 _IN_FORCE_SECONDS: Final = 30
 
 
@@ -44,7 +45,7 @@ class KubernetesTools:
         return self._members[name]
 
     def native(self, team: str, user: str, gpus: int, *, nodes: int = 1, node: str | None = None) -> str:
-        selector = {"type": "kwok", **({"kubernetes.io/hostname": node} if node else {})}
+        selector = {**POOL, **({"kubernetes.io/hostname": node} if node else {})}
         return self.create(team, user, gpus, nodes=nodes, selector=selector)
 
     def create(
@@ -78,6 +79,7 @@ class KubernetesTools:
                 "parallelism": nodes,
                 "completions": nodes,
                 "backoffLimit": 0,
+                "activeDeadlineSeconds": 1800,
                 "template": {"metadata": {"annotations": {kwok.RUN_FOR: "900s"}}, "spec": spec},
             },
         }
@@ -153,7 +155,7 @@ class KubernetesDesk(Desk):
     def kubectl(self, namespace: str, gpus: int = 1, *, by: str | None = None, **more: Any) -> str:
         """Create a Job by kubectl; gives Fairway's id."""
         user = by or PEOPLE.get(namespace, "admin")
-        more.setdefault("selector", {"type": "kwok"})
+        more.setdefault("selector", POOL)
         return self.known(self.tools.create(namespace, user, gpus, **more), user)
 
     def queue(self, namespace: str, name: str, cluster_queue: str) -> None:

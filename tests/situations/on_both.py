@@ -131,7 +131,8 @@ def fragmented(desk: Desk) -> str:
 
 @situation(
     "a job on three nodes, and two are free",
-    "NotEnoughFree",
+    slurm=("NotEnoughFree",),
+    kubernetes=("QuotaInUse", "NotEnoughFree"),
     shows=["8 on each of 3 nodes"],
     scene="racks",
 )
@@ -215,13 +216,13 @@ def urgent_job_ahead(desk: Desk) -> str:
 @situation(
     "an older, larger job of the team is ahead",
     slurm=("NotItsTurn", "NotEnoughFree"),
-    kubernetes=("NotEnoughFree",),
+    kubernetes=("QuotaInUse", "NotEnoughFree"),
     shows=["1 job of 2 that wait for gpu"],
     scene="racks",
 )
 def older_larger_job_ahead(desk: Desk) -> str:
     first = desk.submit("research", 8, nodes=3, name="large")
-    desk.why(first, ("NotEnoughFree",))
+    until(lambda: desk.job(first).state is JobState.WAITING, EXPLAINED_SECONDS, f"{first} waits")
     return desk.submit("research", 8, nodes=3)
 
 
@@ -293,7 +294,7 @@ def waits_for_its_retry(desk: Desk) -> str:
 def budget_spent(desk: Desk) -> str:
     desk.run("broke", 1)
     fleet = desk.fleet()
-    fleet["teams"]["broke"]["budget"] = {"amount": 0.001, "every": "month", "at_limit": "stop"}
+    fleet["teams"]["broke"]["budget"] = {"amount": 0.01, "every": "month", "at_limit": "stop"}
     desk.undo.callback(desk.apply_own)
     desk.apply(fleet)
     until(lambda: _on_hold(desk), 120, "the team is on hold", pause=0.5)

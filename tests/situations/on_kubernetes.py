@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.situations.kueue import GPU, KUEUE, QUEUE_NAME, REAL_NODE, KubernetesDesk
+from tests.situations.kueue import GPU, KUEUE, POOL, QUEUE_NAME, KubernetesDesk
 from tests.situations.resolve import apply_again, in_own_namespace, own_image
 from tests.situations.situation import KUBERNETES, situation
 
@@ -28,12 +28,12 @@ def not_queued(desk: KubernetesDesk) -> str:
 @situation(
     "it names a queue that does not exist",
     "QueueMissing",
-    shows=["queue absent, which namespace research does not have"],
+    shows=["queue absent, which namespace default does not have"],
     only=KUBERNETES,
     because=NO_QUEUES,
 )
 def queue_missing(desk: KubernetesDesk) -> str:
-    return desk.kubectl("research", labels={QUEUE_NAME: "absent"})
+    return desk.kubectl("default", labels={QUEUE_NAME: "absent"})
 
 
 @situation(
@@ -76,9 +76,9 @@ def queue_broken(desk: KubernetesDesk) -> str:
     kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "broken"}}
     desk.tools.make(f"{KUEUE}/clusterqueues", {**kind, "spec": spec})
     desk.undo.callback(desk.tools.remove, f"{KUEUE}/clusterqueues/broken")
-    desk.queue("research", "broken", "broken")
+    desk.queue("default", "broken", "broken")
     desk.undo.callback(desk.clear)
-    return desk.kubectl("research", labels={QUEUE_NAME: "broken"})
+    return desk.kubectl("default", labels={QUEUE_NAME: "broken"})
 
 
 def quota(desk: KubernetesDesk, namespace: str, name: str, hard: dict[str, str]) -> None:
@@ -190,16 +190,17 @@ def container_fails(desk: KubernetesDesk) -> str:
 @situation(
     "a taint that the job does not tolerate",
     "NoNodeFits",
-    shows=["1 with the taint site.example/repair"],
+    shows=["4 with the taint site.example/repair"],
     only=KUBERNETES,
     because="Slurm has no taints",
 )
 def taint(desk: KubernetesDesk) -> str:
-    path = f"/api/v1/nodes/{REAL_NODE}"
     repair = {"key": "site.example/repair", "value": "yes", "effect": "NoSchedule"}
-    desk.undo.callback(desk.tools.api.merge, path, {"spec": {"taints": []}})
-    desk.tools.api.merge(path, {"spec": {"taints": [repair]}})
-    return desk.submit("research", 1, pool="side")
+    for node in desk.engine.nodes:
+        path = f"/api/v1/nodes/{node}"
+        desk.undo.callback(desk.tools.api.merge, path, {"spec": {"taints": []}})
+        desk.tools.api.merge(path, {"spec": {"taints": [repair]}})
+    return desk.submit("research", 1)
 
 
 @situation(
@@ -209,4 +210,4 @@ def taint(desk: KubernetesDesk) -> str:
     because="see the feature above",
 )
 def no_such_label(desk: KubernetesDesk) -> str:
-    return desk.kubectl("research", selector={"type": "kwok", "site.example/nvlink": "yes"})
+    return desk.kubectl("research", selector={**POOL, "site.example/nvlink": "yes"})

@@ -315,6 +315,7 @@ def above_qos_maximum(desk: SlurmDesk) -> str:
     "QosGone",
     only=SLURM,
     because=NO_QOS,
+    except_on={"slurm-26": "Slurm 26.05 refuses to remove a QOS that jobs have"},
 )
 def qos_gone(desk: SlurmDesk) -> str:
     site_qos(desk, "GrpJobs=0")

@@ -6,14 +6,11 @@ change of the fleet file, the value comes from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.situations.desk import Desk
 from tests.situations.kueue import KubernetesDesk, KubernetesTools
 from tests.situations.slurm import SlurmDesk, SlurmTools
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def command(pattern: str, by: str | None = None) -> Callable[[Desk, str, str], str]:
@@ -36,6 +33,20 @@ def engine_command(pattern: str, user: str | None = None) -> Callable[[SlurmDesk
     return resolve
 
 
+def helped(other: Callable[[Desk, str, str], str]) -> Callable[[Desk, str, str], str]:
+    """Return what carries out the first line of `What would help`, or, where the output has none, `other`."""
+
+    def resolve(desk: Desk, job: str, transcript: str) -> str:
+        if "What would help" not in transcript:
+            return other(desk, job, transcript)
+        offered = transcript.partition("What would help")[2]
+        desk.fairway(desk.suggested(offered, rf"fairway (move|resize) {job} --\w+ \w+"), desk.people[job])
+        return job
+
+    return resolve
+
+
+@helped
 def fewer_gpus(desk: Desk, job: str, transcript: str) -> str:
     """Request as many GPUs as one node has free, by the command that the output names."""
     words = desk.suggested(transcript, rf"fairway resize {job} --gpus (N|\d+)")
@@ -64,10 +75,7 @@ def raise_borrow(desk: Desk, job: str, transcript: str) -> str:
 
 def raise_budget(desk: Desk, job: str, transcript: str) -> str:
     """Raise `budget.amount` of the team, and apply."""
-    desk.suggested(
-        transcript, r"raise  budget\.amount  of the team in the fleet file and run  fairway  ?apply"
-    )
-    team = desk.suggested(transcript, r"(?<=Team )\w+(?= has spent)")
+    team = desk.suggested(transcript, r"(?<=of )\w+(?= in the fleet file and run +fairway +apply)")
     fleet = desk.fleet()
     fleet["teams"][team]["budget"] = {"amount": 100_000, "every": "month", "at_limit": "stop"}
     desk.apply(fleet)
@@ -87,6 +95,7 @@ def own_image(desk: Desk, job: str, transcript: str) -> str:
     return again(desk, job, f"{words} localhost/python:3")
 
 
+@helped
 def apart(desk: Desk, job: str, transcript: str) -> str:
     """Submit the job again without `together`."""
     desk.suggested(transcript, "remove  together  if the job does not need it")
@@ -103,6 +112,7 @@ def again(desk: Desk, job: str, words: str) -> str:
     return new
 
 
+@helped
 def repaired(desk: Desk, job: str, transcript: str) -> str:
     """Return the nodes that the output names to service, as its hint says."""
     names = [node for node in desk.engine.nodes if node in transcript]
@@ -119,8 +129,8 @@ def repaired(desk: Desk, job: str, transcript: str) -> str:
 
 
 def reachable(desk: Desk, job: str, transcript: str) -> str:
-    """See which cluster it is, and start what does not answer."""
-    desk.fairway(desk.suggested(transcript, "fairway get clusters"), desk.people[job])
+    """Start what does not answer."""
+    desk.suggested(transcript, "fairway get clusters|is running and reachable")
     desk.engine.come_back()
     return job
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 ENGINES: Final[Mapping[str, str]] = {
@@ -38,7 +39,7 @@ class Situation:
     shows: Mapping[str, tuple[str, ...]]
     """By kind of engine: patterns that the command's output contains, line breaks aside."""
     not_on: Mapping[str, str]
-    """By kind of engine: why it cannot occur there."""
+    """By kind of engine, or by instance of the lab: why it cannot occur there."""
     scene: str
     """What the cluster runs meanwhile: a key of `scenes.SCENES`."""
     set_up: SetUp
@@ -46,7 +47,11 @@ class Situation:
 
     def on(self, engine: str) -> bool:
         """Return whether it can occur on an instance of the lab."""
-        return family(engine) not in self.not_on
+        return not self.why_not(engine)
+
+    def why_not(self, engine: str) -> str:
+        """Return why it cannot occur on an instance of the lab; empty: it can."""
+        return self.not_on.get(engine) or self.not_on.get(family(engine), "")
 
 
 @dataclass
@@ -66,6 +71,7 @@ class Book:
         kubernetes_shows: Iterable[str] = (),
         only: str = "",
         because: str = "",
+        except_on: Mapping[str, str] = MappingProxyType({}),
         scene: str = "idle",
         resolve: Resolve | None = None,
     ) -> Callable[[SetUp], SetUp]:
@@ -77,7 +83,7 @@ class Book:
 
         def declare(set_up: SetUp) -> SetUp:
             name = set_up.__name__.replace("_", "-")
-            not_on = {kind: because for kind in FAMILIES if only and kind != only}
+            others = {kind: because for kind in FAMILIES if only and kind != only}
             assert not only or because, f"{name}: why not on the other engine?"
             self.found.append(
                 Situation(
@@ -88,7 +94,7 @@ class Book:
                         SLURM: (*shows, *slurm_shows),
                         KUBERNETES: (*shows, *kubernetes_shows),
                     },
-                    not_on=not_on,
+                    not_on={**others, **except_on},
                     scene=scene,
                     set_up=set_up,
                     resolve=resolve,

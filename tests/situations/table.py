@@ -17,7 +17,7 @@ Each of these situations was set up on a real cluster of each engine, and `fairw
 A cell has the reason that binds now, then the reasons that would remain without it, in their order.
 A dash means that the situation does not occur on that engine; the notes below say why.
 The reasons are explained in [reason and error codes](../reference/codes.md), and
-[Get a waiting job started](../guides/troubleshooting.md) resolves ten of the situations.
+[Get a waiting job started](../guides/troubleshooting.md) resolves twelve of the situations.
 """
 EVIDENCE = """\
 ## What the answers said
@@ -48,7 +48,7 @@ def _cell(one: Situation, engine: str, found: Results) -> str:
     if not one.on(engine):
         return "–"
     if (result := found[engine].get(one.name)) is None:
-        return "**not found**"
+        return "not run"
     first, *then = result.codes
     cell = f"[`{first}`](../reference/codes/{first}.md)"
     return cell + (f", then {', '.join(f'`{code}`' for code in then)}" if then else "")
@@ -59,7 +59,7 @@ def _notes() -> Iterator[str]:
     for one in SITUATIONS:
         for kind, why in one.not_on.items():
             reasons.setdefault((kind, why), []).append(one.title)
-    names = {"slurm": "Slurm", "kubernetes": "Kubernetes"}
+    names = {"slurm": "Slurm", **ENGINES, "kubernetes": "Kubernetes"}
     yield "Where a situation does not occur:"
     yield ""
     for (kind, why), titles in reasons.items():

@@ -23,7 +23,7 @@ pytestmark = [
 def test_situation(desk: Desk, situation: Situation) -> None:
     engine = desk.line.engine
     if not situation.on(engine):
-        pytest.skip(situation.not_on[family(engine)])
+        pytest.skip(situation.why_not(engine))
     results.forget(engine, situation.name)
     desk.enter(situation.scene, SCENES[situation.scene])
     try:

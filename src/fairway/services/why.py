@@ -102,7 +102,7 @@ class JobExplainer:
             asks = row.state is JobState.WAITING and job.code != SPENT_CODE
             wait, facts, problem = await self._read(row, fleet, applied, asks=asks)
             if asks:
-                answer = await self._answer(row, applied, facts, wait.limits, problem, plain=plain)
+                answer = await self._answer(row, fleet, applied, facts, wait, problem, plain=plain)
         now = datetime.now(UTC)
         unsent = wait.away if wait is not None and row.state is JobState.QUEUED else ""
         why = build_why(job, dependencies, unsent, now, left_by=left_by, plain=plain, answer=answer)
@@ -143,9 +143,10 @@ class JobExplainer:
     async def _answer(
         self,
         row: JobRow,
+        fleet: Fleet,
         applied: Fleet,
         facts: WaitFacts | None,
-        limits: Sequence[Finding],
+        wait: Wait,
         problem: str,
         *,
         plain: bool,
@@ -154,9 +155,10 @@ class JobExplainer:
         if facts is None and plain and not problem:
             return None
         code = facts.code if facts else row.reason_code
-        found = decide(code, facts or NO_FACTS, limits)
+        found = decide(code, facts or NO_FACTS, wait.limits)
         if facts is not None:
             found = _refine(found, row, applied)
+        found = _counted(found, row, fleet, wait)
         facts = facts or WaitFacts(row.reason_code, row.reason)
         # Where the engine reports a reason, the answer shows it as evidence.
         hidden = "" if facts.reason else facts.hidden_by
@@ -319,6 +321,18 @@ def _expected(job: wire.JobDetail, why: wire.Why, wait: Wait, now: datetime) -> 
     if known is None or unknown:
         return wire.ForecastStart(earliest=None, expected=None, latest=None, unknown=unknown)
     return known
+
+
+def _counted(found: Finding, row: JobRow, fleet: Fleet, wait: Wait) -> Finding:
+    """Add the free GPUs to Kueue's message that nodes have too few of them: it has no numbers."""
+    pool = next((p for p in fleet.pools if p.name == row.pool), None)
+    engine = next((c.engine for c in fleet.clusters if c.name == row.cluster), None)
+    if found.code != ROOM or pool is None or engine is not EngineKind.KUBERNETES:
+        return found
+    room = next(room_left(row.gpus, row.nodes, wait.free, Supply(pool.name, row.slice)), None)
+    if room is None:
+        return found
+    return replace(found, text=room.text, evidence=(*found.evidence, *filter(None, (found.text,))))
 
 
 def _in_place(row: JobRow, fleet: Fleet) -> bool:

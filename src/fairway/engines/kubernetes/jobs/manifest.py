@@ -15,7 +15,7 @@ from typing import Any, Final
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
 from fairway.engines.kubernetes.jobs import gang
 from fairway.engines.kubernetes.jobs.labels import labels_of
-from fairway.engines.kubernetes.jobs.objects import INDEX_LABEL
+from fairway.engines.kubernetes.jobs.objects import HOLD_GATE, INDEX_LABEL
 from fairway.engines.kubernetes.nodes.devices import (
     claims_devices,
     device_class_of,
@@ -35,8 +35,6 @@ from fairway.model.team import Team
 CONTAINER: Final = "job"
 TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
-HOLD_GATE: Final = "fairway.dev/hold"
-"""The admission gate of a Job that is created held: Kueue admits nothing that is gated."""
 _CLAIM: Final = "gpus"
 """The name of the claim in a pod, and of the request in the claim."""
 CHECKPOINTS: Final = "/checkpoints"

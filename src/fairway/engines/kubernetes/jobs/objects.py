@@ -40,6 +40,8 @@ from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
 from fairway.model.labels import Labels
 
+HOLD_GATE = "fairway.dev/hold"
+"""The admission gate of a Job that is created held: Kueue admits nothing that is gated."""
 HELD_WAITING = "fairway.dev/held-waiting"
 """On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
@@ -440,7 +442,10 @@ def _is_held(workload: WorkloadObject, conditions: dict[str, Condition]) -> bool
     if not workload.spec.active:
         return DEACTIVATED_FOR not in workload.metadata.annotations
     quota = conditions.get("QuotaReserved")
-    return quota is not None and quota.status == "False" and quota.reason == "AdmissionGated"
+    if quota is None or quota.status != "False" or quota.reason != "AdmissionGated":
+        return False
+    # A gate of somebody else's is no hold: nobody could release it with Fairway.
+    return HOLD_GATE in quota.message or "gated by" not in quota.message
 
 
 def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | None]:

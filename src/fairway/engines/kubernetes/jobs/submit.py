@@ -17,8 +17,8 @@ from fairway.engines.kubernetes.api.wire import ApiStatus, OwnedMeta, PartialObj
 from fairway.engines.kubernetes.jobs import change, demote, gang
 from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.lookup import JOBS, FoundWorkload, look_up_workload, parse_id
-from fairway.engines.kubernetes.jobs.manifest import GATED_BY, HOLD_GATE, claim_template, job_manifest
-from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, JobObject, held_waiting
+from fairway.engines.kubernetes.jobs.manifest import GATED_BY, claim_template, job_manifest
+from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, HOLD_GATE, JobObject, held_waiting
 from fairway.engines.kubernetes.jobs.observed import ObservedJob
 from fairway.engines.kubernetes.jobs.served_kinds import ServedKinds
 from fairway.engines.kubernetes.jobs.user_manifest import REPLICAS, complete_manifest, kind_of

@@ -126,8 +126,15 @@ class SizedNode(WireNode, frozen=True, gc=False):
     def ready(self) -> bool:
         return health(self.state)[0] is Health.READY
 
+    @property
+    def reserved(self) -> bool:
+        """Whether a reservation holds it now. Slurm reports this to a job without one only at times."""
+        return "RESERVED" in self.state
+
     def trouble(self) -> str:
         """Return the node's name with why it takes no work."""
+        if self.ready:
+            return f"{self.name} is reserved"
         return f"{self.name} is {health(self.state)[1]}" + (f" ({self.reason})" if self.reason else "")
 
 
@@ -222,8 +229,8 @@ def _findings(
         yield never
     named = set(expand(job.required_nodes))
     wanted = [n for n in nodes if n.name in named] if named else [n for n in nodes if holds(n, request)]
-    away = [n for n in wanted if not n.ready]
-    counted = [n for n in wanted if n.ready]
+    away = [n for n in wanted if not n.ready or (n.reserved and not job.resv_name)]
+    counted = [n for n in wanted if n not in away]
     if away and (named or len(counted) < request.nodes):
         counted = wanted  # what would be free if those nodes took work again
         which = first_few([n.trouble() for n in away], MAX_NAMED)

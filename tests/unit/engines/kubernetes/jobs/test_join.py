@@ -220,6 +220,16 @@ def test_held_gated_or_put_back() -> None:
     assert seen(a_job(suspend=True), workload=a_workload(active=False)).state is JobState.HELD
     gated = condition("QuotaReserved", "False", reason="AdmissionGated")
     assert seen(a_job(suspend=True), workload=a_workload(gated)).state is JobState.HELD
+
+    def gated_by(gates: str) -> tuple[JobState, str]:
+        message = f"Admission is gated by: {gates}"
+        found = condition("QuotaReserved", "False", reason="AdmissionGated", message=message)
+        job = seen(a_job(suspend=True), workload=a_workload(found))
+        return job.state, job.reason_code
+
+    assert gated_by("fairway.dev/hold")[0] is JobState.HELD
+    assert gated_by("example.com/review,fairway.dev/hold")[0] is JobState.HELD
+    assert gated_by("example.com/review") == (JobState.WAITING, "AdmissionCheck"), "nobody's hold"
     put_back = a_workload(active=False, put_back=True)
     assert seen(a_job(suspend=True), workload=put_back).state is JobState.WAITING, "no hold"
 

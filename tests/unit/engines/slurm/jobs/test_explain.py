@@ -107,6 +107,19 @@ def test_time_over_every_partitions_maximum() -> None:
     assert found(job(time_limit=amount(100)), partitions=short).findings == ()
 
 
+def test_reserved_nodes_are_for_jobs_of_a_reservation() -> None:
+    """Slurm 26.05 gives None and ReqNodeNotAvail in turns."""
+    reserved = node(1, state=["IDLE", "RESERVED"])
+    (finding,) = found(job(required_nodes="gpu001"), (reserved, node(2))).findings
+    assert (finding.code, finding.text) == (
+        "NodesUnavailable",
+        "The job requires specific nodes: gpu001 is reserved",
+    )
+    assert found(job(), (reserved, node(2))).findings == (), "another node will do"
+    inside = found(job(required_nodes="gpu001", resv_name="demo"), (reserved, node(2))).findings
+    assert [f.code for f in inside] == ["ReservationWait"]
+
+
 def test_what_a_partition_limits_is_named() -> None:
     """Slurm says PartitionNodeLimit of more nodes than allowed and than there are, and PartitionConfig."""
 
