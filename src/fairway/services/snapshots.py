@@ -88,6 +88,8 @@ def to_snapshot(
     pools = fleet.pools_of(cluster)
     shapes = _Shapes(fleet, cluster, rows.nodes)
     teams = {team.name for team in fleet.teams}
+    # Slurm's fair-share does not know what was guaranteed.
+    counts_guaranteed = shapes.engine is EngineKind.SLURM
     running = tuple(
         RunningJob(
             job.id,
@@ -115,7 +117,7 @@ def to_snapshot(
         cluster,
         now,
         pools,
-        terms_of(fleet),
+        terms_of(fleet, counts_guaranteed=counts_guaranteed),
         tuple(shapes.node(node) for node in rows.nodes),
         running,
         waiting,
@@ -125,6 +127,7 @@ def to_snapshot(
                 fleet.teams,
                 max(1.0, fleet.fairness.half_life_seconds),
                 now,
+                counts_guaranteed=counts_guaranteed,
             )
         ),
         arrivals,
@@ -138,9 +141,9 @@ class _Shapes:
     def __init__(self, fleet: Fleet, cluster: ClusterName, nodes: tuple[SnapshotNode, ...]) -> None:
         self._priorities: Final = {p.name for p in fleet.priorities}
         self._pools: Final = {pool.name: pool for pool in fleet.pools_of(cluster)}
-        pods = next(c.engine for c in fleet.clusters if c.name == cluster) is EngineKind.KUBERNETES
+        self.engine: Final = next(c.engine for c in fleet.clusters if c.name == cluster)
         self._largest: Final[dict[Supply, int]] = {}
-        if pods:
+        if self.engine is EngineKind.KUBERNETES:
             for node in nodes:
                 supply = Supply(node.pool, node.slice)
                 self._largest[supply] = max(self._largest.get(supply, 0), node.total)

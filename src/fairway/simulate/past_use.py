@@ -22,10 +22,16 @@ class PeriodUse:
 
 
 def mean_use_beyond_guarantee(
-    use: Iterable[PeriodUse], teams: Iterable[Team], half_life: float, now: float
+    use: Iterable[PeriodUse],
+    teams: Iterable[Team],
+    half_life: float,
+    now: float,
+    *,
+    counts_guaranteed: bool = False,
 ) -> dict[tuple[TeamName, Supply], float]:
     """Return the devices that each team, with its descendants, held beyond its guarantee, on average.
 
+    With `counts_guaranteed`, what it held within its guarantee counts too.
     Recent use weighs more: half as much for each half-life that has passed. Within a period, use counts as
     even: what was held beyond a guarantee for a part of a day only is missed. O(rows x depth of teams).
     """
@@ -41,7 +47,8 @@ def mean_use_beyond_guarantee(
     found: dict[tuple[TeamName, Supply], float] = {}
     for (start, end, name, supply), seconds in sums.items():
         grant = tree[name].grant(supply)
-        beyond = seconds / (end - start) - (grant.guarantee if grant else 0)
+        exempt = grant.guarantee if grant and not counts_guaranteed else 0
+        beyond = seconds / (end - start) - exempt
         if beyond > 0:
             weight = exp2((end - now) / half_life) - exp2((start - now) / half_life)
             found[name, supply] = found.get((name, supply), 0.0) + beyond * weight

@@ -13,7 +13,7 @@ from fairway.control.loops.starts import ForecastStarts
 from fairway.ledger import Ledger
 from fairway.ledger.records.snapshots import SnapshotJob, SnapshotNode, SnapshotRows, UseSum
 from fairway.model.charge import Span
-from fairway.model.fleet import Capacity, Cluster, KubernetesConnection
+from fairway.model.fleet import Capacity, Cluster, KubernetesConnection, SlurmConnection
 from fairway.model.job import Attempt, JobId, JobState
 from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.observation import Devices, Health, Node, Observation
@@ -218,6 +218,15 @@ def test_use_for_ever_is_its_own_mean_and_what_is_within_the_guarantee_is_none()
     assert long[RESEARCH, SUPPLY] == pytest.approx(2.0)
     assert mean_use_beyond_guarantee([used(0, 50, 3, "research")], tree(), 100, 50) == {}
     assert mean_use_beyond_guarantee([used(0, 50, 9, "gone")], tree(), 100, 50) == {}
+
+
+def test_on_slurm_all_past_use_counts() -> None:
+    use = [used(0, 50, 3, "research")]
+    assert mean_use_beyond_guarantee(use, tree(), 50, 50, counts_guaranteed=True) == {(RESEARCH, SUPPLY): 1.5}
+    slurm = replace(FLEET, clusters=(Cluster(HPC, SlurmConnection("http://127.0.0.1:1")),))
+    kube = replace(FLEET, clusters=(Cluster(HPC, KubernetesConnection()),))
+    assert to_snapshot(slurm, HPC, rows()).terms.counts_guaranteed
+    assert not to_snapshot(kube, HPC, rows()).terms.counts_guaranteed
 
 
 def test_past_use_has_the_current_hour_of_running_jobs() -> None:

@@ -65,7 +65,7 @@ class Accounting:
         for number, team in enumerate(terms.teams):
             parent = self.root if team.parent is None else quotas[team.parent]
             quota = quotas[team.name] = TeamQuota(team, parent, self.below_guarantee, number)
-            quota.set_terms(team, self.index.supply)
+            quota.set_terms(team, self.index.supply, counts_guaranteed=terms.counts_guaranteed)
             parent.children.append(quota)
             quota.average_at = now
             if team.name in before:

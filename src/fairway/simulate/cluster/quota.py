@@ -21,8 +21,8 @@ class QuotaNode(Generic[J]):
     """The quota and use of one supply by one team, including its subteams.
 
     `held` counts the devices of all its running jobs; `firm` those of jobs that are not preemptible, because
-    preemptible jobs do not use a guarantee. `average` is the recent use beyond the guarantee in devices: an
-    exponential mean with the fairness half-life, updated when something changes.
+    preemptible jobs do not use a guarantee. `average` is the recent use in devices that counts in fair
+    shares: an exponential mean with the fairness half-life, updated when something changes.
     """
 
     __slots__ = (
@@ -32,6 +32,7 @@ class QuotaNode(Generic[J]):
         "ceiling",
         "children",
         "draining",
+        "exempt",
         "firm",
         "granted",
         "guarantee",
@@ -78,6 +79,8 @@ class QuotaNode(Generic[J]):
         """The quota and all its descendants, parents first; set once the tree is complete."""
         self.children: Final[list[QuotaNode[J]]] = []
         self.guarantee = 0
+        self.exempt = 0
+        """Devices of its guarantee that do not count in fair shares: all of them, or none."""
         self.ceiling = UNLIMITED
         self.granted = False
         self.share = 1
@@ -92,7 +95,7 @@ class QuotaNode(Generic[J]):
         self.average = 0.0
         self.average_at = 0.0
         self.weighted_share = 0.0
-        """Current and recent use beyond the guarantee, divided by the share: the lowest is next."""
+        """Current and recent use that counts, divided by the share: the lowest is next."""
         self.waiting = 0
         """Waiting jobs of the subtree."""
         self.queues: Final[JobQueues[J]] = JobQueues()
@@ -102,11 +105,15 @@ class QuotaNode(Generic[J]):
         """A large job that has waited long: later jobs of the team do not start before it."""
         self.user_held: Final[dict[UserName, int]] = {}
 
-    def set_terms(self, team: Team, supply: Supply) -> None:
-        """Set the limits of the team's grant; its use does not change."""
+    def set_terms(self, team: Team, supply: Supply, *, counts_guaranteed: bool = False) -> None:
+        """Set the limits of the team's grant; its use does not change.
+
+        `counts_guaranteed`: use within the guarantee counts in fair shares too.
+        """
         grant = team.grant(supply)
         self.granted = grant is not None and grant.ceiling != 0
         self.guarantee = grant.guarantee if grant else 0
+        self.exempt = 0 if counts_guaranteed else self.guarantee
         self.ceiling = 0 if grant is None else UNLIMITED if grant.ceiling is None else grant.ceiling
         self.share = max(1, team.share)
         self.draining = team.draining
@@ -124,18 +131,23 @@ class QuotaNode(Generic[J]):
         """The devices it holds beyond its guarantee, which others may reclaim."""
         return self.held - min(self.firm, self.guarantee)
 
+    @property
+    def counted(self) -> int:
+        """The devices it holds that count in fair shares."""
+        return self.held - min(self.firm, self.exempt)
+
     def current_average(self, now: float, half_life: float) -> float:
-        """Return its recent use beyond its guarantee as of `now`."""
-        elapsed, borrowed = now - self.average_at, self.borrowed
+        """Return its recent use that counts as of `now`."""
+        elapsed, counted = now - self.average_at, self.counted
         if elapsed <= 0.0:
             return self.average
-        return borrowed + (self.average - borrowed) * exp2(-elapsed / half_life)
+        return counted + (self.average - counted) * exp2(-elapsed / half_life)
 
     def update_average(self, now: float, half_life: float) -> None:
         """Update the average, which changes slowly as time passes, and the weighted share."""
         self.average = self.current_average(now, half_life)
         self.average_at = max(self.average_at, now)
-        self.weighted_share = (self.borrowed + self.average) / self.share
+        self.weighted_share = (self.counted + self.average) / self.share
         self.top.version += 1
 
     def change_held(self, devices: int, firm: int, now: float, half_life: float, waiting: int = 0) -> None:
@@ -146,10 +158,11 @@ class QuotaNode(Generic[J]):
         for quota in self.path:
             # Inlined: this runs at every start and end of a job.
             held, firmly, guarantee, average = quota.held, quota.firm, quota.guarantee, quota.average
+            exempt = quota.exempt
             elapsed = now - quota.average_at
             if elapsed > 0.0:
-                borrowed = held - (firmly if firmly < guarantee else guarantee)
-                average = quota.average = borrowed + (average - borrowed) * exp2(-elapsed / half_life)
+                counted = held - (firmly if firmly < exempt else exempt)
+                average = quota.average = counted + (average - counted) * exp2(-elapsed / half_life)
                 quota.average_at = now
             held = quota.held = held + devices
             quota.waiting += waiting
@@ -160,9 +173,7 @@ class QuotaNode(Generic[J]):
                         quota.below_guarantee[quota] = None
                     elif quota in quota.below_guarantee:
                         del quota.below_guarantee[quota]
-            quota.weighted_share = (
-                held - (firmly if firmly < guarantee else guarantee) + average
-            ) / quota.share
+            quota.weighted_share = (held - (firmly if firmly < exempt else exempt) + average) / quota.share
         self.top.version += 1
 
     def add_running(self, job: J) -> None:

@@ -20,6 +20,8 @@ class ClusterTerms:
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
     fairness: Fairness = field(default_factory=Fairness)
     default_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
+    counts_guaranteed: bool = False
+    """Whether fair shares count all use, as Slurm's do, or what is held beyond guarantees."""
 
     def priority(self, name: PriorityName) -> Priority | None:
         return next((p for p in self.priorities if p.name == name), None)
@@ -30,8 +32,12 @@ class ClusterTerms:
         return next((p.rank for p in self.priorities if p.default), 0)
 
 
-def terms_of(fleet: Fleet) -> ClusterTerms:
-    """Return the terms of a fleet directly, without policy objects: for what-if runs and tests."""
+def terms_of(fleet: Fleet, *, counts_guaranteed: bool = False) -> ClusterTerms:
+    """Return the terms of a fleet directly, without policy objects: for forecasts, what-if runs and tests."""
     return ClusterTerms(
-        fleet.teams, fleet.priorities, fleet.fairness, MappingProxyType(fleet.default_teams())
+        fleet.teams,
+        fleet.priorities,
+        fleet.fairness,
+        MappingProxyType(fleet.default_teams()),
+        counts_guaranteed,
     )
