@@ -49,7 +49,7 @@ QUEUE: Final = {GPU: 180, SPOT: 4}
 """Jobs that wait in each pool."""
 LEARNT: Final = 50
 """Jobs that have ended before anybody is asked."""
-AT_ONCE: Final = 8
+AT_ONCE: Final = 14
 """Changed jobs that have not started: few, as among hundreds of users who do not know of each other."""
 LEFT_ALONE: Final = 6
 """Every so many suggestions, one is not carried out."""

@@ -13,7 +13,7 @@ from fairway.control.loops.starts import ForecastStarts
 from fairway.ledger import Ledger
 from fairway.ledger.records.snapshots import SnapshotJob, SnapshotNode, SnapshotRows, UseSum
 from fairway.model.charge import Span
-from fairway.model.fleet import Capacity, Cluster, KubernetesConnection
+from fairway.model.fleet import Capacity, Cluster, KubernetesConnection, SlurmConnection
 from fairway.model.job import Attempt, JobId, JobState
 from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.observation import Devices, Health, Node, Observation
@@ -233,6 +233,14 @@ def test_use_for_ever_is_its_own_mean_and_what_is_within_the_guarantee_is_none()
 def test_use_within_a_guarantee_counts_where_the_engine_counts_all() -> None:
     found = mean_counted_use([used(0, 100, 6)], tree(), 100, 100, all_use_counts={SUPPLY.pool})
     assert found == {(TeamName("nlp"), SUPPLY): 3.0, (RESEARCH, SUPPLY): 3.0}
+
+
+@pytest.mark.parametrize("slurm", [True, False])
+def test_of_slurm_the_snapshot_knows_its_fair_share_and_its_requeue_delay(slurm: bool) -> None:
+    connection = SlurmConnection("http://127.0.0.1:1") if slurm else KubernetesConnection()
+    found = to_snapshot(replace(FLEET, clusters=(Cluster(HPC, connection),)), HPC, rows())
+    assert (SUPPLY.pool in found.terms.all_use_counts) is slurm
+    assert found.requeue_seconds == ({SUPPLY.pool: 121.0} if slurm else {})
 
 
 def test_past_use_has_the_current_hour_of_running_jobs() -> None:

@@ -136,6 +136,32 @@ def test_the_first_of_the_queue_keeps_its_place_before_later_small_jobs() -> Non
     assert started == {JobId(large): 1000.0, JobId(small): None}
 
 
+@pytest.mark.parametrize(("counts_guaranteed", "first"), [(False, "a"), (True, "b")])
+def test_what_a_team_holds_within_its_guarantee_counts_in_shares_on_slurm_alone(
+    counts_guaranteed: bool, first: str
+) -> None:
+    """When the node of c is free, a has its guarantee already, and b has nothing."""
+    terms = ClusterTerms((team("a", 8), team("b"), team("c")), counts_guaranteed=counts_guaranteed)
+    names = (NodeName("n1"), NodeName("n2"))
+    snapshot = ClusterSnapshot(
+        LAB,
+        1000.0,
+        (pool(nodes=2),),
+        terms,
+        tuple(NodeSnapshot(name, SUPPLY, 8) for name in names),
+        (
+            RunningJob(JobId(1), request("a", 8), 0.0, 900.0, names[:1]),
+            RunningJob(JobId(2), request("c", 8), 0.0, 900.0, names[1:]),
+        ),
+        (WaitingJob(JobId(3), request("a", 8), 900.0), WaitingJob(JobId(4), request("b", 8), 910.0)),
+    )
+    seconds = {1: 9000.0, 2: 200.0, 3: 500.0, 4: 500.0}
+    restored = restore(snapshot, lambda job: seconds[int(job.job)])
+    restored.simulator.advance(1150.0)
+    started = [job for n, job in restored.waiting.items() if restored.simulator.job(n).started]
+    assert started == [{"a": JobId(3), "b": JobId(4)}[first]]
+
+
 PLAIN = ClusterTerms((team("a"), team("b"), team("c")))
 """Three teams alike."""
 NODES = (
