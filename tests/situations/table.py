@@ -25,7 +25,7 @@ EVIDENCE = """\
 
 The first reason of each answer, with the engine's own words in brackets. Ids of jobs are replaced by `ID`.
 """
-_ID = re.compile(r"(?<=[(\s:])(?=\w*\d)[0-9a-z]{4}(?=[),:.\s]|$)")
+_ID = re.compile(r"(?:(?<=\()|(?<=: )|(?<=, ))(?=\w*\d)[0-9a-z]{4}(?=[),:.;]|$)")
 Results = Mapping[str, Mapping[str, Found]]
 
 
