@@ -16,6 +16,7 @@ HEAD = """\
 Each of these situations was set up on a real cluster of each engine, and `fairway why` explained the job.
 A cell has the reason that binds now, then the reasons that would remain without it, in their order.
 A dash means that the situation does not occur on that engine; the notes below say why.
+`not run` means that the last run ended before it reached the situation.
 The reasons are explained in [reason and error codes](../reference/codes.md), and
 [Get a waiting job started](../guides/troubleshooting.md) resolves twelve of the situations.
 """
@@ -24,7 +25,7 @@ EVIDENCE = """\
 
 The first reason of each answer, with the engine's own words in brackets. Ids of jobs are replaced by `ID`.
 """
-_ID = re.compile(r"(?<=[(\s:])(?=\w*\d)[0-9a-z]{4}(?=[),:.\s]|$)")
+_ID = re.compile(r"(?:(?<=\()|(?<=: )|(?<=, ))(?=\w*\d)[0-9a-z]{4}(?=[),:.;]|$)")
 Results = Mapping[str, Mapping[str, Found]]
 
 
