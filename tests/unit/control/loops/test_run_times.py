@@ -98,3 +98,19 @@ async def test_other_users_have_what_is_known_of_their_team(ledger: Ledger) -> N
     bob = replace(TRAIN, user=UserName("bob"))
     forecast = (await predictor(ledger, [bob])).predict(bob)
     assert (forecast.samples, forecast.source) == (5, "jobs of team research named train-*")
+
+
+async def test_history_waits_for_a_while_after_the_start(ledger: Ledger, database_url: str) -> None:
+    desk = await Desk.of(ledger)
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE run_time_mark SET next_job = 0")
+    await ran(desk, 0, 5, 600)
+    at = 100.0
+    step = LearnRunTimes(ledger, history_after_seconds=30, clock=lambda: at)
+    lease = await take(ledger)
+    at = 129.0
+    await step(lease)
+    assert await samples(ledger) == 0
+    at = 130.0
+    await step(lease)
+    assert await samples(ledger) == 5
