@@ -73,7 +73,8 @@ NIGHTLY: tuple[Stage, ...] = (
     Stage("lab tests", f"{MAKE} test-lab", 1500, after=("deploy",)),
     Stage("lab up", f"{MAKE} lab-up", 120, ("lab tests",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached", 1800, ("lab up",), _ENGINES),
-    Stage("mutations", f"{MAKE} mutations", 7200, ("scenarios",), _ENGINES),
+    Stage("situations", f"{MAKE} situations", 1800, ("scenarios",), _ENGINES),
+    Stage("mutations", f"{MAKE} mutations", 7200, ("situations",), _ENGINES),
     Stage("integration", f"{MAKE} integration", 9000, ("mutations",), _ENGINES),
     Stage("bench", f"{MAKE} bench lab-down", 900, ("integration",), _ENGINES),
 )
