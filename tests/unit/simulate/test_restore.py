@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -136,12 +137,12 @@ def test_the_first_of_the_queue_keeps_its_place_before_later_small_jobs() -> Non
     assert started == {JobId(large): 1000.0, JobId(small): None}
 
 
-@pytest.mark.parametrize(("counts_guaranteed", "first"), [(False, "a"), (True, "b")])
+@pytest.mark.parametrize(("all_use_counts", "first"), [(frozenset(), "a"), ({POOL}, "b")])
 def test_what_a_team_holds_within_its_guarantee_counts_in_shares_on_slurm_alone(
-    counts_guaranteed: bool, first: str
+    all_use_counts: Set[PoolName], first: str
 ) -> None:
     """When the node of c is free, a has its guarantee already, and b has nothing."""
-    terms = ClusterTerms((team("a", 8), team("b"), team("c")), counts_guaranteed=counts_guaranteed)
+    terms = ClusterTerms((team("a", 8), team("b"), team("c")), all_use_counts=frozenset(all_use_counts))
     names = (NodeName("n1"), NodeName("n2"))
     snapshot = ClusterSnapshot(
         LAB,
