@@ -12,7 +12,6 @@ from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
 from fairway.engines.kubernetes.jobs.labels import labels_of
 from fairway.engines.kubernetes.jobs.manifest import (
     GATED_BY,
-    HOLD_GATE,
     check_spot,
     node_expressions,
     place_of,
@@ -20,6 +19,7 @@ from fairway.engines.kubernetes.jobs.manifest import (
     team_of,
     toleration,
 )
+from fairway.engines.kubernetes.jobs.objects import HOLD_GATE
 from fairway.engines.kubernetes.nodes.devices import is_claimed, resource
 from fairway.engines.kubernetes.policy.admission_policies import (
     JOB,
