@@ -102,6 +102,8 @@ class SupplyScheduler:
 
     def _start_guaranteed(self) -> bool:
         """Start a job that is within a guarantee, reclaiming devices if necessary."""
+        if not self.accounting.queued:
+            return False  # of a thousand teams below their guarantee, none has a job to start
         below = [q for q in self.accounting.below_guarantee if q.waiting]
         if len(below) > 1:
             below.sort(key=_guarantee_order)
