@@ -21,7 +21,7 @@ The reasons are explained in [reason and error codes](../reference/codes.md), an
 [Get a waiting job started](../guides/troubleshooting.md) resolves twelve of the situations.
 """
 EVIDENCE = """\
-## What the answers said
+## First reasons
 
 The first reason of each answer, with the engine's own words in brackets. Ids of jobs are replaced by `ID`.
 """
