@@ -336,9 +336,10 @@ def _stop(money: Money) -> None:
     for word in (low, normal):
         assert "no jobs start until 1 " in line.job(word).reason
         assert "--priority" not in line.job(word).hint
-        (reason,) = line.client("alice").why(word).reasons
+        reason, *others = line.client("alice").why(word).reasons
         assert reason.code == "BudgetSpent" and "no jobs start until 1 " in reason.text
         assert reason.hint.startswith("raise  budget.amount  of research") and "--priority" not in reason.hint
+        assert {one.code for one in others} <= {"NotItsTurn", "NotEnoughFree"}, "what would remain"
     other = money.submit(by="carol")
     line.until(other, JobState.RUNNING, within=60)  # another team's money
 
