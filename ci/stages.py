@@ -44,9 +44,9 @@ CI: tuple[Stage, ...] = (
     Stage("unit and contract", f"{MAKE} test", 420, after=("install",)),
     # Integration tests start servers all the time and need both cores. Scenarios wait: others run beside.
     Stage("lab up", f"{MAKE} lab-up", 120, ("check", "unit and contract", "lab builds"), _ENGINES),
-    Stage("integration", f"{MAKE} integration", 1200, ("lab up",), _ENGINES),
+    Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1080, ("integration",), _ENGINES),
-    Stage("docs", f"{MAKE} docs test-docs", 600, after=("integration",)),
+    Stage("docs", f"{MAKE} docs test-docs", 720, after=("integration",)),
     Stage("wheel in a clean venv", "bash .ci/wheel", 660, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 360, after=("wheel in a clean venv",)),
     # Compiling needs a core for a minute.

@@ -368,12 +368,13 @@ async def test_an_urgent_job_takes_its_own_teams_place(slurm: Instance, engine: 
 async def test_a_job_from_before_the_policy_gets_its_teams_qos(slurm: Instance, engine: SlurmEngine) -> None:
     for command in ("add account product", "add user bob account=product"):
         await asyncio.to_thread(_sacctmgr, slurm, *command.split())
-    job = _sbatch(slurm, "bob", "--account=product", "--gres=gpu:8", "--begin=now+5")
+    job = _sbatch(slurm, "bob", "--account=product", "--gres=gpu:8", "--hold")
     fleet = _fleet(slurm, TEAMS)
     keys = [ObjectKey("account", "product"), ObjectKey("association", "product/bob")]
     await apply_plan(engine, await plan_adoption(engine, LAB, EngineKind.SLURM, keys))
     await _apply(engine, fleet)
     await _configured(slurm, engine, fleet)
+    await asyncio.to_thread(slurm.run, "scontrol", "release", job)
 
     deadline, interventions = time.monotonic() + 60, list[Intervention]()
     while _state(slurm, job) != "RUNNING":
