@@ -65,7 +65,7 @@ class Simulator:
         `reserve_after_seconds`: how long a job must have waited before places are reserved for it, if jobs
         without a time limit run there. `start_seconds`: how long a job holds its devices before it runs on
         them; its attempt begins then. `requeue_seconds`: how long a preempted job waits, by pool, before it
-        can start again. `observer` is told of each start and end of an attempt.
+        can start again. `observer` receives each start and end of an attempt.
         `nodes`: the nodes of the pools; None: those that virtual pools say.
         """
         self._indexes, self._nodes = build_nodes(pools, nodes)

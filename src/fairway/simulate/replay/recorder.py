@@ -140,7 +140,7 @@ class SupplySamples:
         *,
         startable: bool,
     ) -> None:
-        """Add a sample that stands for `seconds`, of a time when something waits."""
+        """Add a sample that represents `seconds`, of a time when something waits."""
         if startable:
             self.fragmented += free * seconds
         else:
