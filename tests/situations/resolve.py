@@ -40,7 +40,10 @@ def helped(other: Callable[[Desk, str, str], str]) -> Callable[[Desk, str, str],
         if "What would help" not in transcript:
             return other(desk, job, transcript)
         offered = transcript.partition("What would help")[2]
-        desk.fairway(desk.suggested(offered, rf"fairway (move|resize) {job} --\w+ \w+"), desk.people[job])
+        desk.fairway(
+            desk.suggested(offered, rf"fairway (move {job} --\w+|resize {job} --\w+|set-priority {job}) \w+"),
+            desk.people[job],
+        )
         return job
 
     return resolve
@@ -62,6 +65,7 @@ def two_at_once(desk: SlurmDesk, job: str, transcript: str) -> str:
     return job
 
 
+@helped
 def raise_borrow(desk: Desk, job: str, transcript: str) -> str:
     """Raise `borrow` of the team that the output names, and apply."""
     desk.suggested(transcript, "raise  borrow  of the team in the fleet file and run  fairway  ?apply")

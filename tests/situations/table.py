@@ -16,7 +16,7 @@ HEAD = """\
 Each of these situations was set up on a real cluster of each engine, and `fairway why` explained the job.
 A cell has the reason that binds now, then the reasons that would remain without it, in their order.
 A dash means that the situation does not occur on that engine; the notes below say why.
-`not run` means that the last run ended before it reached the situation.
+`not run` means that the last run did not reach the situation, or that it failed.
 The reasons are explained in [reason and error codes](../reference/codes.md), and
 [Get a waiting job started](../guides/troubleshooting.md) resolves twelve of the situations.
 """

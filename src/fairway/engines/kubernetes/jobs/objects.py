@@ -216,6 +216,8 @@ class PodSetFacts(Struct, frozen=True, gc=False):
     selector: tuple[tuple[str, str], ...]
     restarts: bool
     """Whether its containers are restarted for ever."""
+    together: bool
+    """Whether all of them must be in one domain of the topology."""
 
 
 class WorkloadFacts(Struct, frozen=True, gc=False):
@@ -396,7 +398,9 @@ def _pod_sets(
         if devices and pod_set.count:
             selector = tuple(sorted(template.node_selector.items()))
             restarts = template.restart_policy in {"", "Always"}
-            yield PodSetFacts(pod_set.count, devices, selector, restarts)
+            request = pod_set.topology_request
+            together = request is not None and bool(request.required)
+            yield PodSetFacts(pod_set.count, devices, selector, restarts, together)
 
 
 def _claimed(status: WorkloadStatus, pod_set: PodSet, classes: frozenset[str]) -> Amounts:

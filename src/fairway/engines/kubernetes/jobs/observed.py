@@ -185,7 +185,7 @@ def job_of(
         selector=selector,
         pods=count,
         work_queue=False,
-        together=False,
+        together=any(s.together for s in pod_sets),
         owner=None,
         labels=next((p.facts.labels for p in pods if p.facts.labels), before.labels if before else ()),
         queue=root.queue or next((w.queue for w in workloads if w.queue), ""),

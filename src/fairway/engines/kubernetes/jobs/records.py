@@ -237,7 +237,9 @@ class Records:
         if uid is None:
             self._waiting_workloads[facts.uid] = _WaitingWorkload(change.key, facts, self._clock())
             self._notify()
-        elif uid in self.by_uid:  # else what it belongs to is over and gone, and so will it be
+            return
+        self._waiting_workloads.pop(facts.uid, None)  # sorted in later, it would replace these newer facts
+        if uid in self.by_uid:  # else what it belongs to is over and gone, and so will it be
             self._attach_workload(self.by_uid[uid], facts)
 
     def on_pod(self, change: Change[PodFacts]) -> None:

@@ -206,11 +206,13 @@ class Events:
         active: bool = True,
         message: str = "",
         conditions: tuple[Json, ...] = (),
+        required_topology: str = "",
         **meta: Any,
     ) -> None:
         pod_sets = [
             {
                 "count": count,
+                "topologyRequest": {"required": required_topology},
                 "template": {
                     "spec": {
                         "containers": [{"name": "main", "resources": {"limits": {GPU: str(n)} if n else {}}}],

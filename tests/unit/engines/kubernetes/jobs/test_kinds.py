@@ -313,6 +313,25 @@ def test_a_job_set_that_is_deleted_was_cancelled(events: Events) -> None:
     assert job.ended_at == T0 + timedelta(seconds=31)
 
 
+def test_a_workload_reported_before_its_job_keeps_its_newest_state(events: Events) -> None:
+    """Its Job, and why it waits, may be reported before it is sorted in."""
+    owner = Owner("Job", "train", "job-train", controller=True, api_version="batch/v1")
+    events.workload("w", owner)
+    events.job("train")
+    events.workload("w", owner, message=QUOTA)
+    assert events.one().reason_code == "QuotaInUse"
+
+
+@pytest.mark.parametrize(("level", "code"), [("example.com/rack", "NoRackFits"), ("", "NotEnoughFree")])
+def test_a_job_set_whose_pods_must_be_together_waits_for_a_rack(
+    events: Events, level: str, code: str
+) -> None:
+    gang = events.known(ref("JobSet", "gang", "jobset.x-k8s.io/v1alpha2"))
+    message = 'couldn\'t assign flavors to pod set n: topology "racks" allows to fit only 1 out of 2 pod(s)'
+    events.workload("w", gang, pods=2, message=message, required_topology=level)
+    assert events.one().reason_code == code
+
+
 def test_a_job_set_that_was_deleted_before_it_was_read_is_cancelled(events: Events) -> None:
     name = "gang-fwab12-0001-1"
     gang = ref("JobSet", name, "jobset.x-k8s.io/v1alpha2")
