@@ -86,11 +86,17 @@ class Connections:
             limit = min(limit, ends - asyncio.get_running_loop().time())
             if limit <= 0:
                 raise _busy("the time limit of this request was reached")
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task is not None else 0
         with _map_errors(self._address):
             try:
                 async with asyncio.timeout(limit) as clock:
                     yield
-            except TimeoutError as error:
+            except (TimeoutError, sa.DBAPIError) as error:
+                # Cancelled in the middle of the check of a connection, SQLAlchemy sets its mode back, which
+                # fails, and the failure hides that it was cancelled.
+                if task is not None and task.cancelling() > cancelled:
+                    raise asyncio.CancelledError from error
                 if not clock.expired():
                     raise
                 raise _unreachable(self._address, f"no answer within {limit:g} s") from error

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
 import httpx2
 import psycopg
 import pytest
@@ -12,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from fairway.ledger import Ledger, LedgerRefused, LedgerUnreachable
 from fairway.ledger.connection import ConnectionLimits, Connections
 from fairway.model.access import Role
+from fairway.model.errors import FairwayError
 from tests.unit.api.conftest import app, bearer, http, memory
 
 __all__ = ["app", "http", "memory"]
@@ -47,6 +53,52 @@ async def test_a_failing_disk_is_a_ledger_that_does_not_answer(ledger: Ledger, s
     with pytest.raises(LedgerUnreachable, match="could not read block"):
         async with ledger._connections.single() as connection:
             await connection.execute(raise_)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_who_is_stopped_in_the_check_of_a_connection_learns_that(
+    ledger: Ledger, cancelled: bool
+) -> None:
+    """SQLAlchemy then sets the connection's mode back, which fails: "can't change 'autocommit' now"."""
+    connections = Connections(ledger._connections.url, ConnectionLimits(connections=1))
+    async with connections.transaction() as connection:
+        backend = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        waits = asyncio.create_task(_take(connections, 60 if cancelled else 0.2))
+        await asyncio.sleep(0.4)
+        waits.cancel()  # the driver asks PostgreSQL to end the query, and is stopped in that, too
+        if not cancelled:
+            waits.uncancel()
+        await asyncio.sleep(0.4)
+        if cancelled:
+            waits.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else LedgerUnreachable):
+            await waits
+    finally:
+        os.kill(backend, signal.SIGCONT)
+        with suppress(FairwayError):
+            await connections.close()
+
+
+async def test_an_error_in_the_cleanup_of_a_cancelled_task_stays_that_error(ledger: Ledger) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            async with ledger._connections.single() as connection:
+                await connection.execute(text("SELECT 1 / 0"))
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(DBAPIError, match="division by zero"):
+        await task
+
+
+async def _take(connections: Connections, seconds: float) -> None:
+    async with connections.transaction(seconds):
+        pass
 
 
 async def test_errors_of_statements_have_no_parameters(ledger: Ledger) -> None:
