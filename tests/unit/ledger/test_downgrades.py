@@ -16,6 +16,7 @@ from fairway.ledger.schema.tables import VERSION_TABLE
 from fairway.model.access import Role
 from fairway.model.job import JobState
 from fairway.model.names import ClusterName
+from tests.tier import sized
 from tests.unit.ledger.job_samples import Desk, new_job, seen
 from tests.unit.ledger.samples import many
 from tests.unit.ledger.usage_samples import Book, Class, Row
@@ -32,6 +33,8 @@ def scripts() -> ScriptDirectory:
 
 STEPS = sorted(step.revision for step in scripts().walk_revisions())
 UNDOABLE = [step for step in STEPS if int(step) >= FIRST_WITH_DOWNGRADE]
+TRIED = sized(ci=[UNDOABLE[0], *UNDOABLE[-5:]], nightly=UNDOABLE)
+"""Steps that are released do not change; going back to the first of them undoes and redoes all."""
 
 
 def before(step: str) -> str:
@@ -90,7 +93,7 @@ async def filled_url(database_url: str, ledger: Ledger) -> str:
     return database_url
 
 
-@pytest.mark.parametrize("step", UNDOABLE)
+@pytest.mark.parametrize("step", TRIED)
 async def test_a_step_back_and_forward_again_loses_no_row_of_older_tables(
     step: str, filled_url: str, ledger: Ledger
 ) -> None:
