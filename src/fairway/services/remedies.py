@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
@@ -26,6 +26,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import ChangesWaitingJobs, Submitter
 from fairway.services.rights import Person
 from fairway.services.run_times import predictor
+from fairway.simulate.calibration import Calibration, calibrate
 from fairway.simulate.cluster import JobRequest
 from fairway.simulate.remedies import (
     Candidate,
@@ -67,6 +68,8 @@ class RemedyTask:
     job: JobId
     candidates: tuple[Candidate, ...]
     predictor: RunTimes
+    calibrations: Mapping[ClusterName, Calibration]
+    """How forecasts of each cluster came out."""
 
 
 Compute = Callable[[RemedyTask], Awaitable[Sequence[Remedy]]]
@@ -74,7 +77,14 @@ Compute = Callable[[RemedyTask], Awaitable[Sequence[Remedy]]]
 
 def compute_remedies(task: RemedyTask) -> list[Remedy]:
     """Verify candidates in the model. Runs in the worker."""
-    found = remedies(task.snapshot, task.job, task.candidates, task.predictor, seed=int(task.snapshot.at))
+    found = remedies(
+        task.snapshot,
+        task.job,
+        task.candidates,
+        task.predictor,
+        seed=int(task.snapshot.at),
+        calibrations=task.calibrations,
+    )
     return distinct(found, _MAX_OFFERED)
 
 
@@ -176,7 +186,12 @@ class RemedyFinder:
                 return []
             supplies = {own.supply, *(one.request.supply for one in candidates)}
             part = of_supplies(snapshot, supplies)
-            return list(await self._compute(RemedyTask(part, row.id, candidates, learnt)))
+            clusters = {snapshot.cluster, *(c.elsewhere.cluster for c in candidates if c.elsewhere)}
+            calibrations = {
+                cluster: calibrate(await self._ledger.job_forecasts.past(cluster)) for cluster in clusters
+            }
+            task = RemedyTask(part, row.id, candidates, learnt, calibrations)
+            return list(await self._compute(task))
         except FairwayError as error:
             log.warning("no remedies", job=row.id, code=error.code, message=error.message)
             return []  # raised, it would be a traceback in the log if nobody asked again

@@ -8,7 +8,7 @@ allows.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,9 @@ from fairway.model.names import ClusterName
 from fairway.services.model_worker import ModelWorker
 from fairway.services.run_times import predictor
 from fairway.services.snapshots import SnapshotReader
+from fairway.simulate.calibration import calibrate
 from fairway.simulate.cluster import JobRequest
+from fairway.simulate.replay.chance import uniform
 from fairway.simulate.run_times import RunTimes
 from fairway.simulate.snapshot import ClusterSnapshot
 from fairway.simulate.starts import FUTURES, StartForecast, first_in_line, forecast_starts, traits_of
@@ -37,6 +39,8 @@ _MIN_JOBS: Final = 200
 MAX_EVENTS: Final = 20_000
 """Starts, ends and arrivals in one future."""
 _MIN_EVENTS: Final = 200
+CHECKED: Final = 3
+"""Forecasts of each round that are compared with the starts that come."""
 WORKER_SECONDS: Final = 120.0
 """A worker that takes longer is replaced."""
 
@@ -91,6 +95,9 @@ class ClusterForecast:
     at: float
     """Of which moment it is."""
     jobs: tuple[JobForecast, ...]
+    """Calibrated."""
+    checks: tuple[StartForecast, ...] = ()
+    """Some of them as the simulation returned them, to be compared with the starts that come."""
 
 
 class StartForecaster:
@@ -131,9 +138,18 @@ class StartForecaster:
         found = await self._compute(task)
         took = self._clock() - began
         self._sizes[cluster] = size.next(took, self._budget_seconds / max(1, len(self._sizes)))
+        calibration = calibrate(await self._ledger.job_forecasts.past(cluster))
         return ClusterForecast(
-            snapshot.at, tuple(_stored(forecast, snapshot.at) for forecast in found.values())
+            snapshot.at,
+            tuple(_stored(calibration.apply(one, snapshot.at), snapshot.at) for one in found.values()),
+            _drawn(found.values(), task.seed),
         )
+
+
+def _drawn(forecasts: Iterable[StartForecast], seed: int) -> tuple[StartForecast, ...]:
+    """Draw a few forecasts that have a range."""
+    ranged = [one for one in forecasts if one.latest is not None]
+    return tuple(sorted(ranged, key=lambda one: uniform(seed, int(one.job)))[:CHECKED])
 
 
 def _requests(snapshot: ClusterSnapshot) -> Iterator[JobRequest]:

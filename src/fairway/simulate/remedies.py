@@ -6,15 +6,17 @@ that of the change. A change is tried in few futures first, and those that do no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from types import MappingProxyType
 from typing import Final
 
 from fairway.model.job import JobId
 from fairway.model.job_change import JobChange
-from fairway.model.names import PriorityName
+from fairway.model.names import ClusterName, PriorityName
 from fairway.model.team import Supply
+from fairway.simulate.calibration import Calibration
 from fairway.simulate.cluster.jobs import JobRequest
 from fairway.simulate.run_times import PredictsRunTimes
 from fairway.simulate.snapshot import ClusterSnapshot, WaitingJob
@@ -37,6 +39,7 @@ _SURE: Final = 0.8
 """…and if it helps in this part of the futures."""
 _PROMISED: Final = 0.9
 """The part of the futures in which a job starts within the time that is stated."""
+NOT_CALIBRATED: Final[Mapping[ClusterName, Calibration]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,9 @@ def remedies(
     futures: int = FUTURES,
     seed: int = 0,
     horizon: float = HORIZON_SECONDS,
+    calibrations: Mapping[ClusterName, Calibration] = NOT_CALIBRATED,
 ) -> list[Remedy]:
-    """Return the candidates that clearly help, in their order.
+    """Return the candidates that clearly help, in their order, with a time calibrated as their cluster's.
 
     O((candidates x `_TRIED` + candidates that help x `futures`) x (jobs + nodes of the supply + events)).
     """
@@ -96,7 +100,10 @@ def remedies(
         if _helps(base, changed, futures):
             within, expected = changed.quantile(futures, _PROMISED), changed.quantile(futures, 0.5)
             if within is not None and expected is not None:
-                found.append(Remedy(candidate, within, expected, _mean_saving(base, changed, futures)))
+                there = snapshot if candidate.elsewhere is None else candidate.elsewhere
+                known = calibrations.get(there.cluster, Calibration())
+                saving = _mean_saving(base, changed, futures)
+                found.append(Remedy(candidate, known.latest_wait(within), expected, saving))
     return found
 
 

@@ -30,7 +30,8 @@ HORIZON_SECONDS: Final = 14 * 86_400.0
 """How far futures go: a start that is later than that is not a forecast."""
 MAX_EVENTS: Final = 120_000
 """Starts, ends and arrivals in all futures together: about five to ten seconds."""
-_LOW, _MIDDLE, _HIGH = 0.1, 0.5, 0.9
+LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
+"""The quantiles of a forecast."""
 _RUN, _ROTATION, _COMMON, _USER = 1, 2, 3, 4
 _ARRIVAL: Final = 16
 _NORMAL: Final = NormalDist()
@@ -220,9 +221,9 @@ def forecast_starts(
             distribution = drawn.of_waiting[job.job]
             found[job.job] = StartForecast(
                 job.job,
-                quantile(times, _LOW),
-                quantile(times, _MIDDLE),
-                quantile(times, _HIGH),
+                quantile(times, LOW),
+                quantile(times, MIDDLE),
+                quantile(times, HIGH),
                 sum(at < inf for at in times) / futures,
                 futures,
                 distribution.samples,

@@ -35,3 +35,4 @@ class ForecastStarts:
         if found is not None:
             async with self._ledger.writing(lease) as tx:
                 await tx.job_forecasts.write(found.jobs, moment(found.at))
+                await tx.job_forecasts.check(found.checks, moment(found.at))

@@ -330,3 +330,17 @@ job_forecast: Final = Table(
     Index("job_forecast_cluster_idx", "cluster"),
     postgresql_with={"fillfactor": 50},
 )
+
+# A few forecasts of each round, as they were before calibration, and when the jobs started. At most some
+# thousands of each cluster.
+forecast_check: Final = Table(
+    "forecast_check",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("computed_at", Moment, primary_key=True),
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("earliest", Moment, nullable=False),
+    Column("latest", Moment, nullable=False),
+    # NULL: it still waits.
+    Column("started_at", Moment),
+)
