@@ -1,7 +1,8 @@
 """Forecast starts against what then happens, and against a guess from time limits, as `squeue --start` does.
 
 Two public traces run through the simulator on a cluster that is at times too small. At random moments the
-present is taken as a snapshot, and the starts of waiting jobs are forecast from what has ended by then.
+present is taken as a snapshot, and the starts of waiting jobs are forecast from what has ended by then, and
+calibrated by earlier forecasts, as the server does.
 The guess plays one future in which every job runs to its limit. Philly has no limits: each job gets one that
 its user could have chosen, one of a few round times above its run time.
 """
@@ -26,6 +27,7 @@ from fairway.model.job import JobId
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.model.trace import TraceJob
+from fairway.simulate.calibration import Calibration, PastForecast, calibrate
 from fairway.simulate.cluster import ClusterTerms, JobRequest, Simulator
 from fairway.simulate.cluster.jobs import SimEnding
 from fairway.simulate.restore import snapshot_of
@@ -59,6 +61,8 @@ class Answer:
     job: int
     at: float
     forecast: StartForecast
+    raw: StartForecast
+    """Before calibration."""
     guess: float | None
 
 
@@ -160,7 +164,12 @@ def cluster_for(trace: Sequence[TraceJob], load: float) -> tuple[Pool, ClusterTe
 
 
 def ask(
-    simulator: Simulator, pool: Pool, watch: Watch, recent: Sequence[WaitingJob], seed: int
+    simulator: Simulator,
+    pool: Pool,
+    watch: Watch,
+    recent: Sequence[WaitingJob],
+    known: Calibration,
+    seed: int,
 ) -> list[Answer]:
     """Forecast some of the jobs that wait now."""
     now = simulator.now
@@ -173,7 +182,21 @@ def ask(
     guesses = forecast_starts(
         plain, ToTheLimit(), asked=asked, futures=1, horizon=400 * DAY, max_events=200_000
     )
-    return [Answer(int(job), now, found[job], guesses[job].expected) for job in sorted(asked)]
+    return [
+        Answer(int(job), now, known.apply(found[job], now), found[job], guesses[job].expected)
+        for job in sorted(asked)
+    ]
+
+
+def calibration(answers: Sequence[Answer], watch: Watch, now: float) -> Calibration:
+    """Compute the calibration by the answers whose range has passed."""
+    past = []
+    for answer in answers:
+        raw = answer.raw
+        if raw.earliest is not None and raw.latest is not None and raw.latest <= now:
+            started = watch.first.get(answer.job, now)
+            past.append(PastForecast(answer.at, raw.earliest, raw.latest, started))
+    return calibrate(past)
 
 
 def measure(
@@ -195,7 +218,8 @@ def measure(
             if asked < moments and simulator.waiting() >= FEWEST:
                 recent = [job for job in recent if job.submitted > simulator.now - DAY]
                 began = time.perf_counter()
-                answers += ask(simulator, pool, watch, recent, seed + asked)
+                known = calibration(answers, watch, simulator.now)
+                answers += ask(simulator, pool, watch, recent, known, seed + asked)
                 busy += time.perf_counter() - began
                 asked += 1
         simulator.advance(at)
@@ -215,7 +239,7 @@ def figures(answers: Sequence[Answer], watch: Watch) -> dict[str, float]:
     ours: list[float] = []
     bare: list[float] = []
     waits: list[float] = []
-    within = below = above = 0
+    within = below = above = raw_within = 0
     known = [a for a in answers if a.forecast.expected is not None and a.guess is not None]
     for answer in known:
         true = watch.first[answer.job]
@@ -228,6 +252,9 @@ def figures(answers: Sequence[Answer], watch: Watch) -> dict[str, float]:
         above += late
         below += early
         within += not late and not early
+        raw = answer.raw
+        raw_late = raw.latest is not None and true > raw.latest + 1.0
+        raw_within += not raw_late and not (raw.earliest is not None and true < raw.earliest - 1.0)
     count = max(1, len(known))
     return {
         "asked": len(answers),
@@ -238,6 +265,7 @@ def figures(answers: Sequence[Answer], watch: Watch) -> dict[str, float]:
         "mean error": fmean(ours),
         "mean error of limits": fmean(bare),
         "within the 80 % range": within / count,
+        "before calibration": raw_within / count,
         "earlier": below / count,
         "later": above / count,
     }
