@@ -15,6 +15,7 @@ from fairway.engines.slurm import SlurmEngine
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.job import (
+    ENDED_JOBS,
     EngineId,
     EngineName,
     GpuRequest,
@@ -96,6 +97,12 @@ def merged(before: SeenJob | None, now: SeenJob) -> SeenJob:
         return now
     kept = before.attempts[: now.earlier_attempts]
     return replace(now, attempts=(*kept, *now.attempts), earlier_attempts=now.earlier_attempts - len(kept))
+
+
+def over(job: SeenJob) -> bool:
+    """Ended, and all is told: how an earlier attempt ended may only be in the accounting, a moment later."""
+    told = not job.earlier_attempts and all(a.ended_at is not None for a in job.attempts)
+    return job.state in ENDED_JOBS and told
 
 
 _next = iter(range(random.SystemRandom().randrange(10**6, 10**9), 2**40))

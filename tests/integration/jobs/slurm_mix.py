@@ -11,7 +11,7 @@ from fairway.engines.slurm import SlurmEngine
 from fairway.model.fleet import Fleet
 from fairway.model.job import ENDED_JOBS, Ending, JobState, SeenJob
 from lab import Instance
-from tests.integration.jobs.slurm_jobs import Truth, Watch, order, sacct, sbatch, send
+from tests.integration.jobs.slurm_jobs import Truth, Watch, order, over, sacct, sbatch, send
 from tests.waiting import Deadline
 
 ENDINGS = {
@@ -67,7 +67,7 @@ class Mix:
         deadline = Deadline(within)
         while True:
             await watch.look()
-            left = [i for i in self.ids if i not in watch.jobs or not settled(watch.jobs[i])]
+            left = [i for i in self.ids if i not in watch.jobs or not over(watch.jobs[i])]
             if self.sent_all and not left:
                 return
             assert not deadline.passed, [watch.jobs.get(i) for i in left[:3]]
@@ -129,10 +129,6 @@ class Mix:
         if what:
             self.done[what] += 1
         await asyncio.to_thread(self.slurm.run, *command, check=False)  # it may be over meanwhile
-
-
-def settled(job: SeenJob) -> bool:
-    return job.state in ENDED_JOBS and not job.earlier_attempts
 
 
 def differences(slurm: Instance, jobs: dict[str, SeenJob], ids: list[str]) -> list[str]:

@@ -19,7 +19,6 @@ from fairway.engines.slurm.jobs import mirror
 from fairway.model.errors import Refused
 from fairway.model.fleet import Fleet, SlurmConnection
 from fairway.model.job import (
-    ENDED_JOBS,
     Ending,
     EngineId,
     EngineName,
@@ -33,7 +32,7 @@ from fairway.model.team import Supply
 from lab import Instance, find
 from lab.slurm import configure
 from tests.contract.driver import absent
-from tests.integration.jobs.slurm_jobs import Watch, fleet_of, in_thread, order, sacct, sbatch, send
+from tests.integration.jobs.slurm_jobs import Watch, fleet_of, in_thread, order, over, sacct, sbatch, send
 from tests.integration.jobs.slurm_mix import Mix, differences
 from tests.scenarios.conftest import instance_of
 from tests.tier import sized
@@ -81,10 +80,6 @@ async def watch(engine: SlurmEngine, fleet: Fleet) -> Watch:
     watch = Watch(engine, fleet)
     await watch.look()
     return watch
-
-
-def over(job: SeenJob) -> bool:
-    return job.state in ENDED_JOBS and not job.earlier_attempts
 
 
 def came_back(job: SeenJob, attempts: int) -> bool:
