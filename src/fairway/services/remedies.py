@@ -46,7 +46,8 @@ WAIT_SECONDS: Final = 0.1
 """How long a request waits for remedies; later ones get what was found meanwhile."""
 FRESH_SECONDS: Final = 30.0
 """How long remedies of a job are offered."""
-SNAPSHOT_SECONDS: Final = 20.0
+SNAPSHOT_SECONDS: Final = 5.0
+"""Longer, and suggestions would promise the GPUs that a change of another job has taken."""
 _MAX_CACHED: Final = 256
 _MAX_AT_ONCE: Final = 4
 _MAX_POOLS: Final = 3
@@ -237,7 +238,7 @@ class RemedyFinder:
         return Candidate(change, request, elsewhere)
 
     async def _snapshot(self, cluster: ClusterName) -> ClusterSnapshot | None:
-        """Read the present of a cluster, at most three times a minute."""
+        """Read the present of a cluster, or return what was read a moment ago."""
         now = self._clock()
         at, known = self._read.get(cluster, (float("-inf"), None))
         if now >= at + SNAPSHOT_SECONDS:

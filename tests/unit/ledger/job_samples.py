@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from fairway.model.job import (
     SeenJob,
     When,
 )
+from fairway.model.job_change import JobChange
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -48,6 +50,21 @@ def new_job(
     asked = JobSpec(name=name, gpus=GpuRequest(gpus), command=("python", "train.py"), **spec)
     placement = Placement(ClusterName(cluster), Supply(PoolName(pool)), "the only pool")
     return NewJob(asked, UserName(user), TeamName(team), PriorityName("normal"), placement, hold)
+
+
+async def request_change(ledger: Ledger, number: JobId, change: JobChange, cluster: str = "hpc") -> None:
+    """Request a change of a job, as a service that has checked it."""
+    before = await ledger.job_changes.one(number)
+    assert before is not None
+    supply = Supply(change.pool or before.wanted.pool)
+    made = new_job()
+    changed = replace(
+        made,
+        spec=change.apply_to(before.wanted.spec),
+        priority=change.priority or made.priority,
+        placement=replace(made.placement, cluster=ClusterName(cluster), supply=supply, why="moved"),
+    )
+    await ledger.job_changes.request(number, before, changed, "a change", "bob")
 
 
 def after(job: JobId, when: When = When.OK) -> dict[str, Any]:

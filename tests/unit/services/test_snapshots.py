@@ -15,7 +15,8 @@ from fairway.ledger.records.snapshots import SnapshotJob, SnapshotNode, Snapshot
 from fairway.model.charge import Span
 from fairway.model.fleet import Capacity, Cluster, KubernetesConnection, SlurmConnection
 from fairway.model.job import Attempt, JobId, JobState
-from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.job_change import JobChange
+from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.model.team import Fairness, Grant, Team
 from fairway.services.fleets import Fleets
@@ -35,7 +36,7 @@ from fairway.simulate.past_use import PeriodUse, mean_counted_use
 from fairway.simulate.run_times import RunTimes
 from fairway.simulate.starts import FUTURES, StartForecast
 from tests.unit.control.job_toy import ADA, FLEET, HPC, POOL, RESEARCH, SUPPLY, give_fleet, parse, take
-from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
+from tests.unit.ledger.job_samples import Desk, at, new_job, request_change, run, seen
 from tests.unit.ledger.usage_samples import Book, Class, Row
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
@@ -133,6 +134,16 @@ async def test_whether_nodes_must_be_in_one_rack_is_read_of_waiting_jobs(ledger:
     await desk.see(*(seen(f"e{id_}-1", name, JobState.WAITING, nodes=2) for id_, name in sent))
     found = await ledger.snapshots.read("hpc", {}, 86_400)
     assert {job.name: job.together for job in found.waiting} == {"near": True, "far": False}
+
+
+async def test_a_job_waits_as_what_it_was_asked_to_become(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    (job,) = await desk.submit(new_job("train", gpus=8, time_seconds=600))
+    (name,) = await desk.send(job)
+    await desk.see(seen(f"e{job}-1", name, JobState.WAITING, gpus=8))
+    await request_change(ledger, job, JobChange(pool=PoolName("spot"), gpus=4, time_seconds=60))
+    (waits,) = (await ledger.snapshots.read("hpc", {}, 86_400)).waiting
+    assert (waits.pool, waits.gpus, waits.nodes, waits.time_seconds) == ("spot", 4, 1, 60)
 
 
 def test_rows_become_a_snapshot_with_what_the_scheduler_knows() -> None:

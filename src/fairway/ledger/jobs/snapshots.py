@@ -60,17 +60,26 @@ _RUNNING = text(f"""
     ORDER BY held.started_at, job.id
 """)  # noqa: S608
 
+# A job whose change is not made yet waits as what it will be: two suggestions must not promise the same GPUs.
+_WAITING_COLUMNS: Final = """
+    job.id, job.name, job_class.user_name, job_class.team, job_class.priority, job_class.pool,
+    job_class.slice, COALESCE(job_change.gpus, job.gpus), COALESCE(job_change.nodes, job.nodes),
+    CASE WHEN job_change.id IS NULL THEN job.time_seconds ELSE job_change.time_seconds END,
+    job_class.service, job.submitted_at, job.reason_code
+"""
+
 # What the spec says is encoded by `submit.encode_spec`.
 _WAITING = text(f"""
-    SELECT {_COLUMNS}, job.nodes > 1 AND COALESCE(
+    SELECT {_WAITING_COLUMNS}, COALESCE(job_change.nodes, job.nodes) > 1 AND COALESCE(
         (SELECT spec LIKE '%"together"\\:true%' FROM job_spec WHERE job = COALESCE(job.array_first, job.id)),
         false
     ) AS together
-    FROM job JOIN job_class ON job_class.id = job.class
+    FROM job LEFT JOIN job_change ON job_change.job = job.id
+    JOIN job_class ON job_class.id = COALESCE(job_change.class, job.class)
     LEFT JOIN unnest(CAST(:priorities AS text[]), CAST(:ranks AS bigint[])) AS ranks (priority, rank)
         ON ranks.priority = job_class.priority
-    WHERE job.state = 'waiting' AND job.cluster = :cluster AND job_class.pool <> '' AND job.gpus > 0
-        AND job.wish = 'run'
+    WHERE job.state = 'waiting' AND job.cluster = :cluster AND job_class.cluster = :cluster
+        AND job_class.pool <> '' AND job.gpus > 0 AND job.wish = 'run'
     ORDER BY COALESCE(ranks.rank, 0) DESC, job.submitted_at, job.id LIMIT {MAX_JOBS}
 """)  # noqa: S608
 

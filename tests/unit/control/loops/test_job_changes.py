@@ -14,10 +14,10 @@ from fairway.ledger.records.jobs import DesiredState, EventKind, JobDetail, NewJ
 from fairway.model.errors import Refused, TemporaryError
 from fairway.model.job import EngineId, JobId, JobState
 from fairway.model.job_change import JobChange
-from fairway.model.names import ClusterName, PoolName
-from fairway.model.team import Supply
+from fairway.model.names import PoolName
 from tests.unit.control.job_toy import Field, give_fleet, new_job, submit, take
 from tests.unit.control.loops.test_dispatch import Bench, _killed, _released
+from tests.unit.ledger.job_samples import request_change
 
 OTHER = PoolName("hpc-h100")
 
@@ -26,21 +26,6 @@ OTHER = PoolName("hpc-h100")
 async def fed(ledger: Ledger) -> Ledger:
     await give_fleet(ledger)
     return ledger
-
-
-async def ask(ledger: Ledger, number: JobId, change: JobChange, cluster: str = "hpc") -> None:
-    """Request a change of a job, as a service that has checked it."""
-    before = await ledger.job_changes.one(number)
-    assert before is not None
-    supply = Supply(change.pool or before.wanted.pool)
-    made = new_job()
-    after = replace(
-        made,
-        spec=change.apply_to(before.wanted.spec),
-        priority=change.priority or made.priority,
-        placement=replace(made.placement, cluster=ClusterName(cluster), supply=supply, why="moved"),
-    )
-    await ledger.job_changes.request(number, before, after, "a change", "bob")
 
 
 async def detail(ledger: Ledger, number: JobId) -> JobDetail:
@@ -64,7 +49,7 @@ async def sent(bench: Bench) -> tuple[JobId, EngineId]:
 async def test_a_job_that_was_not_sent_is_sent_as_changed(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     (number,) = await submit(fed)
-    await ask(fed, number, JobChange(gpus=3, nodes=2, time_seconds=600))
+    await request_change(fed, number, JobChange(gpus=3, nodes=2, time_seconds=600))
     before = await fed.job_changes.one(number)
     assert before is not None
     assert (before.current.spec.gpus.count, before.wanted.spec.gpus.count) == (1, 3)
@@ -86,7 +71,7 @@ async def test_a_job_that_was_not_sent_moves_to_another_cluster(fed: Ledger) -> 
     (first,) = await submit(fed)
     (number,) = await submit(fed, after=())
     await fed.jobs.set_desired_state([number], DesiredState.HOLD, by="ada")
-    await ask(fed, number, JobChange(pool=OTHER), cluster="cloud")
+    await request_change(fed, number, JobChange(pool=OTHER), cluster="cloud")
     await bench.run()
     found = await detail(fed, number)
     assert (found.row.cluster, found.row.pool, found.row.state) == ("cloud", OTHER, JobState.HELD)
@@ -101,7 +86,7 @@ async def test_a_job_that_was_not_sent_moves_to_another_cluster(fed: Ledger) -> 
 async def test_a_sent_job_is_changed_on_its_engine_first(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     number, engine_id = await sent(bench)
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     assert (await detail(fed, number)).row.gpus == 1
     await bench.run()
     assert bench.world.jobs[engine_id].gpus == 4
@@ -117,7 +102,7 @@ async def test_a_refusal_is_an_event_and_the_job_stays_as_it_was(fed: Ledger) ->
     bench = Bench(fed, Field())
     number, engine_id = await sent(bench)
     bench.world.cannot[engine_id] = Refused("Busy", "not now", "later")
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     await bench.run()
     found = await detail(fed, number)
     assert found.row.gpus == 1
@@ -129,7 +114,7 @@ async def test_a_refusal_is_an_event_and_the_job_stays_as_it_was(fed: Ledger) ->
 async def test_an_engine_that_is_away_is_asked_again(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     number, _ = await sent(bench)
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     bench.world.deaf = Unreachable("Unreachable", "no answer", "look")
     with pytest.raises(Unreachable):
         await bench.run()
@@ -143,7 +128,7 @@ async def test_a_sent_job_does_not_move_to_another_cluster(fed: Ledger) -> None:
     """Which the service refuses, unless the job is sent between its check and the change."""
     bench = Bench(fed, Field())
     number, _ = await sent(bench)
-    await ask(fed, number, JobChange(pool=OTHER), cluster="cloud")
+    await request_change(fed, number, JobChange(pool=OTHER), cluster="cloud")
     await bench.run()
     found = await detail(fed, number)
     assert (found.row.cluster, found.row.pool) == ("hpc", "hpc-a100")
@@ -153,7 +138,7 @@ async def test_a_sent_job_does_not_move_to_another_cluster(fed: Ledger) -> None:
 async def test_a_job_that_starts_first_is_not_changed(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     number, engine_id = await sent(bench)
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     bench.world.set(replace(bench.world.jobs[engine_id], state=JobState.RUNNING))
     await bench.run()
     found = await detail(fed, number)
@@ -164,7 +149,7 @@ async def test_a_job_that_starts_first_is_not_changed(fed: Ledger) -> None:
 async def test_of_a_job_that_was_cancelled_the_change_is_dropped(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     (number,) = await submit(fed)
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     await fed.jobs.set_desired_state([number], DesiredState.CANCEL, by="ada")
     await bench.run()
     found = await detail(fed, number)
@@ -177,24 +162,24 @@ async def test_what_has_ended_or_was_changed_meanwhile_is_refused(fed: Ledger) -
     (number,) = await submit(fed)
     stale = await fed.job_changes.one(number)
     assert stale is not None
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     after: NewJob = new_job(gpus=replace(stale.current.spec.gpus, count=2))
     with pytest.raises(JobNotChanged) as late:
         await fed.job_changes.request(number, stale, after, "another", "ada")
     assert late.value.code == "ChangedMeanwhile"
     await fed.jobs.set_desired_state([number], DesiredState.CANCEL, by="ada")
     with pytest.raises(JobNotChanged) as over:
-        await ask(fed, number, JobChange(gpus=2))
+        await request_change(fed, number, JobChange(gpus=2))
     assert over.value.code == "JobEnded"
 
 
 async def test_a_second_change_while_the_first_is_made_is_not_lost(fed: Ledger) -> None:
     bench = Bench(fed, Field())
     number, _ = await sent(bench)
-    await ask(fed, number, JobChange(gpus=4))
+    await request_change(fed, number, JobChange(gpus=4))
     (first,) = await fed.job_changes.pending("hpc", 9)
     assert first.change is not None
-    await ask(fed, number, JobChange(time_seconds=600))
+    await request_change(fed, number, JobChange(time_seconds=600))
     lease = await take(fed, "dispatch")
     async with fed.writing(lease) as tx:
         await tx.job_changes.record([first.change])
@@ -215,8 +200,8 @@ async def test_killed_at_every_point_each_change_is_made_once(fed: Ledger) -> No
     while through < 2:
         point += 1
         (unsent,) = await submit(fed)
-        await ask(fed, unsent, JobChange(gpus=2))
-        await ask(fed, sent_job, JobChange(gpus=2 + point % 3))
+        await request_change(fed, unsent, JobChange(gpus=2))
+        await request_change(fed, sent_job, JobChange(gpus=2 + point % 3))
         lease = await take(fed, "dispatch", f"server {point}")
         dead = await _killed(partial(bench.step(), lease), point)
         await fed.leases.release(lease)
