@@ -29,7 +29,7 @@ from statistics import fmean, median, quantiles
 from typing import Final
 
 from bench.figure import Figure
-from bench.lab_server import USER, apply_by, apply_policy, cancel_all, lab_fleet, server
+from bench.lab_server import USER, apply_by, apply_policy, cancel_all, gpu_nodes, lab_fleet, server
 from fairway.client.client import Client
 from fairway.client.contexts import Target
 from fairway.files.fleet.load import parse_fleet
@@ -398,7 +398,7 @@ async def run(size: str) -> list[Figure]:
         print(f"fidelity: none of {', '.join(names)} is up, left out (make lab-up)")
         return []
     count = 200 if size == "small" else int(size)
-    nodes = _nodes(instance)
+    nodes = gpu_nodes(instance)
     fleet = four_teams(lab_fleet(instance), nodes * 8, borrow)
     await apply_policy(instance, fleet)
     try:
@@ -477,10 +477,3 @@ def figure(
 def requeue_seconds(instance: Instance) -> float:
     """Return how long a preempted job waits on an engine of the lab."""
     return LAB_REQUEUE_SECONDS if instance.kind == "slurm" else 0.0
-
-
-def _nodes(instance: Instance) -> int:
-    if instance.kind != "slurm":
-        return int(instance.options.get("nodes", 4))
-    said = instance.run("sinfo", "--noheader", "--partition=gpu", "--format=%D").stdout.split()
-    return sum(map(int, said))

@@ -74,6 +74,14 @@ def lab_fleet(instance: Instance, *, spot: bool = False) -> Fleet:
     return Fleet("bench", "USD", (cluster,), tuple(pools), teams)
 
 
+def gpu_nodes(instance: Instance) -> int:
+    """How many nodes the pool of whole GPUs has."""
+    if instance.kind != "slurm":
+        return int(instance.options.get("nodes", 4))
+    said = instance.run("sinfo", "--noheader", "--partition=gpu", "--format=%D").stdout.split()
+    return sum(map(int, said))
+
+
 async def apply_policy(instance: Instance, fleet: Fleet) -> None:
     """The policy, and on Slurm the files that go with it."""
     engine = build_engine(fleet.clusters[0], fleet.pools)

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.figure import Figure
-from bench.lab_server import apply_by, apply_policy, cancel_all, lab_fleet, server
-from bench.remedies_load import GPU, PEOPLE, SPOT, Feeder, Load, teams_fleet, wait_for_ended
+from bench.lab_server import apply_by, apply_policy, cancel_all, gpu_nodes, lab_fleet, server
+from bench.remedies_load import GPU, NODES, PEOPLE, SPOT, Feeder, Load, teams_fleet, wait_for_ended
 from bench.remedies_rights import CeilingWatch, exceeded_right
 from fairway.cli.root import root
 from fairway.client.client import Client
@@ -39,14 +39,14 @@ from fairway.client.contexts import Target
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
-from fairway.model.names import UserName
+from fairway.model.names import PoolName, UserName
 from fairway.simulate.remedies import NOW_SECONDS
 from fairway.wire import jobs as job_wire
 from lab import Instance, find
 
 SIZES: Final = {"small": 20}
 QUEUE: Final = {GPU: 180, SPOT: 4}
-"""Jobs that wait in each pool."""
+"""Jobs that wait in each pool, on a cluster of the size in `NODES`; so many more on a larger one."""
 LEARNT: Final = 50
 """Jobs that have ended before anybody is asked."""
 AT_ONCE: Final = 14
@@ -153,9 +153,16 @@ class Bench:
     """Draws jobs, asks, carries out, and follows what was changed."""
 
     def __init__(
-        self, fleet: Fleet, admin: Client, people: People, wanted: int, over: threading.Event
+        self,
+        fleet: Fleet,
+        admin: Client,
+        people: People,
+        wanted: int,
+        at_once: int,
+        over: threading.Event,
     ) -> None:
         self.run = Run()
+        self._at_once = at_once
         self._fleet = fleet
         self._admin = admin
         self._people = people
@@ -173,7 +180,7 @@ class Bench:
         while not self._over.is_set() and time.time() < deadline and len(self._counted()) < self._wanted:
             self._follow()
             under_way = [one for one in self._open if time.time() < one.at + one.stated]
-            if sum(one.carried_out for one in under_way) >= AT_ONCE:
+            if sum(one.carried_out for one in under_way) >= self._at_once:
                 time.sleep(FOLLOW_SECONDS)
             elif not self._suggest():
                 time.sleep(0.5)
@@ -343,7 +350,7 @@ def _is_changed(one: Suggestion, job: job_wire.JobDetail) -> bool:
 
 
 def play(
-    instance: Instance, fleet: Fleet, wanted: int, over: threading.Event
+    instance: Instance, fleet: Fleet, sizes: Mapping[PoolName, float], wanted: int, over: threading.Event
 ) -> tuple[Run, CeilingWatch, Feeder]:
     """Play the whole bench against a server of its own, until somebody says that it is over."""
     with (
@@ -353,10 +360,10 @@ def play(
     ):
         apply_by(admin, fleet)
         people = People(url, admin, Path(folder))
-        waiting = {pool.name: QUEUE[pool.name] for pool in fleet.pools}
+        waiting = {pool.name: round(QUEUE[pool.name] * sizes[pool.name]) for pool in fleet.pools}
         feeder = Feeder(Target(url, token), Load(pods=instance.kind == "kubernetes"), waiting)
         watch = CeilingWatch(instance, fleet)
-        bench = Bench(fleet, admin, people, wanted, over)
+        bench = Bench(fleet, admin, people, wanted, round(AT_ONCE * sizes[GPU]), over)
         feeder.start()
         watch.start()
         try:
@@ -380,13 +387,15 @@ async def run(size: str) -> list[Figure]:
         print(f"remedies: none of {', '.join(names)} is up, left out (make lab-up)")
         return []
     wanted = SIZES[size] if size in SIZES else int(size)
-    fleet = teams_fleet(lab_fleet(instance, spot=bool(instance.options.get("spot_nodes"))))
+    spot_nodes = int(instance.options.get("spot_nodes", 0))
+    sizes = {GPU: gpu_nodes(instance) / NODES[GPU], SPOT: spot_nodes / NODES[SPOT]}
+    fleet = teams_fleet(lab_fleet(instance, spot=spot_nodes > 0), sizes)
     KEPT.mkdir(exist_ok=True)
     over = threading.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     await apply_policy(instance, fleet)
     try:
-        done, watch, feeder = await asyncio.to_thread(play, instance, fleet, wanted, over)
+        done, watch, feeder = await asyncio.to_thread(play, instance, fleet, sizes, wanted, over)
     finally:
         await cancel_all(instance, PEOPLE)
         await apply_policy(instance, replace(fleet, teams=()))

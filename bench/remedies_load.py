@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -32,6 +33,8 @@ LOOK_SECONDS: Final = 2.0
 MAX_AT_ONCE: Final = 40
 """Jobs that are submitted before the queue is counted again."""
 HOURS_SECONDS: Final = 7200
+NODES: Final = {GPU: 8, SPOT: 2}
+"""The nodes of the cluster for which `TEAMS` are; on a larger one, each has so much more."""
 _MEDIANS: Final = {"train": 150.0, "tune": 100.0, "eval": 60.0}
 _SPREAD: Final = 0.35
 _SHORTEST, _LONGEST = 20, 300
@@ -61,9 +64,16 @@ TEAMS: Final = {
 }
 
 
-def teams_fleet(fleet: Fleet) -> Fleet:
-    """Return the fleet of the lab with the teams of the load; of its pools, the second is the spot pool."""
+def teams_fleet(fleet: Fleet, sizes: Mapping[PoolName, float]) -> Fleet:
+    """Return the fleet of the lab with the teams of the load, whose grants are `sizes` times as large.
+
+    Of its pools, the second is the spot pool.
+    """
     supplies = [Supply(pool.name) for pool in fleet.pools]
+
+    def times(pool: PoolName, gpus: int | None) -> int | None:
+        return None if gpus is None else round(gpus * sizes[pool])
+
     teams = tuple(
         Team(
             TeamName(name),
@@ -72,8 +82,12 @@ def teams_fleet(fleet: Fleet) -> Fleet:
             tuple(
                 grant
                 for grant in (
-                    Grant(supplies[0], shape.guarantee, shape.borrow),
-                    *(Grant(supply, 0, shape.spot) for supply in supplies[1:] if shape.spot is not None),
+                    Grant(supplies[0], times(GPU, shape.guarantee) or 0, times(GPU, shape.borrow)),
+                    *(
+                        Grant(supply, 0, times(SPOT, shape.spot))
+                        for supply in supplies[1:]
+                        if shape.spot is not None
+                    ),
                 )
             ),
             limits=Limits(job_gpus=32, job_seconds=2 * HOURS_SECONDS, user_gpus=None),
