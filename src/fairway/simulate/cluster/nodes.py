@@ -106,6 +106,11 @@ class DeviceIndex:
                     break
         return tuple(found)
 
+    def with_free(self, devices: int) -> Iterator[int]:
+        """Generate the listed places with at least so many free devices, the tightest fit first."""
+        for bucket in self.buckets[devices:]:
+            yield from reversed(bucket)
+
     def _find_in_rack(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
         """Find places in the rack that has the fewest to spare. O(places with enough free devices)."""
         racks: dict[int, list[int]] = {}

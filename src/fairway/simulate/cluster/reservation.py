@@ -1,4 +1,8 @@
-"""Reserve places for the next job that does not fit yet, so that smaller jobs cannot starve it."""
+"""Reserve places for the next job that does not fit yet, so that smaller jobs cannot starve it.
+
+Slurm's backfill plans the start of every waiting job, not only of the next one; a `Plan` is what that means
+for preemptible jobs, which it starts only where they delay nobody.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
 
+from fairway.simulate.cluster.accounting import Accounting
 from fairway.simulate.cluster.jobs import FOREVER, SimJob
 from fairway.simulate.cluster.nodes import DeviceIndex
 
@@ -29,11 +34,11 @@ def reserve(job: SimJob, index: DeviceIndex, now: float) -> Reservation | None:
     O(places), but once for a job, not at each event: places stay reserved until it starts. In a large cluster
     a place counts as busy until all its devices are free, though fewer may suffice.
     """
-    need, exact = job.per_node, len(index.nodes) <= MAX_EXACT
-    free, total, unhealthy, busy = index.free, index.total, index.unhealthy, index.busy_until
+    need = job.per_node
+    free, total, unhealthy = index.free, index.total, index.unhealthy
     ready = [
         # Among equals, the emptiest.
-        (now if free[p] >= need else _ready_at(index, p, need, now) if exact else busy[p], -free[p], p)
+        (now if free[p] >= need else free_at(index, p, need, now), -free[p], p)
         for p, open_ in enumerate(index.open)
         if open_ and total[p] - unhealthy[p] >= need
     ]
@@ -45,8 +50,10 @@ def reserve(job: SimJob, index: DeviceIndex, now: float) -> Reservation | None:
     return None if best is None else Reservation(job, tuple(place for _, _, place in best), best[-1][0])
 
 
-def _ready_at(index: DeviceIndex, place: int, need: int, now: float) -> float:
-    """Return when `need` devices of a place are free; preemptible jobs count as gone now."""
+def free_at(index: DeviceIndex, place: int, need: int, now: float) -> float:
+    """Return when `need` devices of a place are free, by time limits; preemptible jobs count as gone now."""
+    if len(index.nodes) > MAX_EXACT:
+        return index.busy_until[place]
     free = index.free[place]
     jobs = index.jobs_on[place]
     for at, devices in sorted((now if j.preemptible else j.latest_end, j.per_node) for j in jobs):
@@ -54,3 +61,49 @@ def _ready_at(index: DeviceIndex, place: int, need: int, now: float) -> float:
         if free >= need:
             return at
     return FOREVER  # held by something other than jobs, for an unknown time
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """When the first of the waiting jobs would start on each place, by the limits of the jobs there."""
+
+    index: DeviceIndex
+    now: float
+    needs: tuple[int, ...] = ()
+    """What waiting jobs need on a place, the least first."""
+    last: float = FOREVER
+    """When the last of them would start: places that become free later are planned for none."""
+
+    def starts_at(self, place: int) -> float:
+        """Return when a waiting job is planned to start on a place; FOREVER if none is."""
+        at = self._fits_at(place)
+        return at if at <= self.last else FOREVER
+
+    def _fits_at(self, place: int) -> float:
+        index, free = self.index, self.index.free[place]
+        need = next((n for n in self.needs if n > free), FOREVER)
+        if need > index.total[place] - index.unhealthy[place]:
+            return FOREVER
+        return free_at(index, place, int(need), self.now)
+
+    def until(self, jobs: int) -> Plan:
+        """Return the plan for so many jobs on one place each: on those that fit them soonest."""
+        fits = (self._fits_at(p) for p, open_ in enumerate(self.index.open) if open_)
+        soonest = nsmallest(jobs, fits)
+        return Plan(self.index, self.now, self.needs, soonest[-1] if soonest else FOREVER)
+
+
+def plan_starts(accounting: Accounting, now: float) -> Plan:
+    """Plan the starts of the waiting jobs that are blocked by places only.
+
+    O(queues), and O(places) if they are fewer than the places.
+    """
+    needs, jobs = set[int](), 0
+    for quota in accounting.queued:
+        headroom = 0 if quota.stopped else quota.headroom()
+        for queue in quota.queues.firm.values():
+            if queue.devices <= headroom:
+                needs.add(queue.per_node)
+                jobs += queue.count * queue.nodes
+    plan = Plan(accounting.index, now, tuple(sorted(needs)))
+    return plan.until(jobs) if 0 < jobs < len(accounting.index.nodes) else plan

@@ -11,7 +11,7 @@ from fairway.simulate.cluster.nodes import DeviceIndex
 from fairway.simulate.cluster.preemption import select_victims
 from fairway.simulate.cluster.queues import JobQueue, sort_queues
 from fairway.simulate.cluster.quota import UNLIMITED, share_orders
-from fairway.simulate.cluster.reservation import Reservation, reserve
+from fairway.simulate.cluster.reservation import Plan, Reservation, plan_starts, reserve
 
 
 class JobControl(Protocol):
@@ -44,6 +44,8 @@ class SupplyScheduler:
         """Whether a team exceeded its guarantee since the last check: its devices can be reclaimed now."""
         self._no_reservation_until = -1.0
         """A reservation was not possible; it is not tried again before this time."""
+        self._planned_pass = -1
+        self._plan = Plan(index, 0.0)
         self._reserved_version = -1
         self._reserved_free = 0
         self._reserved_available = 0
@@ -275,12 +277,30 @@ class SupplyScheduler:
             return False
         if self._is_user_at_limit(job):
             return None
-        # The job with the reservation can preempt it at once.
-        places = self.index.find_for(job) or self._find_in_reserved(job)
+        if self.accounting.plans_by_limits:
+            places = self._find_unplanned(job)
+        else:  # the job with the reservation can preempt it at once
+            places = self.index.find_for(job) or self._find_in_reserved(job)
         if places is None:
             return False
         self._control.start(job, places)
         return True
+
+    def _find_unplanned(self, job: SimJob) -> tuple[int, ...] | None:
+        """Find places where a preemptible job ends, by its limit, before a waiting job would start."""
+        ends, plan = self._now + job.time_limit, self._planned()
+        found = (p for p in self.index.with_free(job.per_node) if ends <= plan.starts_at(p))
+        places = tuple(islice(found, job.nodes))
+        if len(places) == job.nodes:
+            return places
+        return self._find_in_reserved(job) if self._ends_before_reservation(job) else None
+
+    def _planned(self) -> Plan:
+        """Return the plan of this pass: preemptible jobs, which start last, change nothing in it."""
+        if self._planned_pass != self._pass:
+            self._planned_pass = self._pass
+            self._plan = plan_starts(self.accounting, self._now)
+        return self._plan
 
     def _preempt_for(self, job: SimJob) -> bool:
         victims = select_victims(job, self.accounting, self._now)
