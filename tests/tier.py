@@ -53,6 +53,7 @@ ON_SOME_ENGINES: dict[str, str] = {
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[slurm-26]": _BY_SCENARIO,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[kubernetes]": _BY_SCENARIO,
     "test_stop_lets_nothing_start_a_kill_changes_nothing_and_what_runs_can_be_ended[slurm-24]": _OTHER_SLURM,
+    "test_a_lead_requests_a_raise_and_the_job_starts_once_it_is_approved[slurm-24]": _OTHER_SLURM,
     "test_a_time_limit_ends_it[slurm-26]": _OTHER_SLURM,
     "test_hold_release_cancel_and_the_time_limit[slurm-24]": _OTHER_SLURM,
     "test_the_mirror_equals_the_accounting_to_the_second[slurm-26-60]": _OTHER_SLURM,
