@@ -59,7 +59,7 @@ class Calibration:
         )
 
     def latest_wait(self, seconds: float) -> float:
-        """Return the seconds within which a job starts in 9 of 10 cases, by those of 9 of 10 futures."""
+        """Return the seconds within which a job starts, by those of a high quantile of futures."""
         return self.latest * (seconds + _SHORT_SECONDS) - _SHORT_SECONDS
 
 

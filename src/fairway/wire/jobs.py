@@ -733,7 +733,7 @@ class Alternative(Wire):
     )
     starts_now: bool = Field(default=True, description="whether it would start at once")
     starts_within_seconds: float | None = Field(
-        default=None, description="it would start within this time in 9 of 10 futures; null: at once"
+        default=None, description="it would start within this time in 19 of 20 futures; null: at once"
     )
     sooner_seconds: float | None = Field(
         default=None, description="how much earlier than without it, on average; null: not known"
