@@ -50,10 +50,18 @@ def slurm(request: pytest.FixtureRequest) -> Iterator[Instance]:
     instance = find(name)
     if instance is None or instance.state == "down":
         absent(name, f"python -m lab up slurm --name {name}")
+    _own_account(instance)
     _preempting(instance)
     yield instance
     instance.run("scancel", "--state=pending", "--account=lab", check=False)
     instance.run("scancel", "--account=lab", check=False)
+
+
+def _own_account(instance: Instance) -> None:
+    """Give people the account of the lab again: tests of policies may have taken it."""
+    people = "alice,bob,carol"
+    instance.run("sacctmgr", "-i", "add", "user", people, "account=lab", check=False)
+    instance.run("sacctmgr", "-i", "modify", "user", people, "set", "DefaultAccount=lab", check=False)
 
 
 def _preempting(instance: Instance) -> None:
