@@ -6,6 +6,7 @@ for preemptible jobs, which it starts only where they delay nobody.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
@@ -63,34 +64,42 @@ def free_at(index: DeviceIndex, place: int, need: int, now: float) -> float:
     return FOREVER  # held by something other than jobs, for an unknown time
 
 
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """When the first of the waiting jobs would start on each place, by the limits of the jobs there."""
+    """When some waiting job would start on each place, by the time limits of the jobs there."""
 
-    index: DeviceIndex
-    now: float
-    needs: tuple[int, ...] = ()
-    """What waiting jobs need on a place, the least first."""
-    last: float = FOREVER
-    """When the last of them would start: places that become free later are planned for none."""
+    def __init__(self, index: DeviceIndex, now: float, needs: Iterable[int] = (), jobs: int = 0) -> None:
+        """`needs`: what the waiting jobs need on a place. `jobs`: how many places they need together."""
+        self._index: Final = index
+        self._now: Final = now
+        self._needs: Final = sorted(needs)
+        self._jobs: Final = jobs
+        self._last = -1.0
 
-    def starts_at(self, place: int) -> float:
-        """Return when a waiting job is planned to start on a place; FOREVER if none is."""
+    def is_free_until(self, place: int, end: float) -> bool:
+        """Return whether no waiting job would start on a place before `end`."""
         at = self._fits_at(place)
-        return at if at <= self.last else FOREVER
+        return end <= at or at > self._last_start()
 
     def _fits_at(self, place: int) -> float:
-        index, free = self.index, self.index.free[place]
-        need = next((n for n in self.needs if n > free), FOREVER)
-        if need > index.total[place] - index.unhealthy[place]:
+        """Return when a place has enough free devices for one of the jobs."""
+        index, free = self._index, self._index.free[place]
+        need = next((n for n in self._needs if n > free), None)
+        if need is None or need > index.total[place] - index.unhealthy[place]:
             return FOREVER
-        return free_at(index, place, int(need), self.now)
+        return free_at(index, place, need, self._now)
 
-    def until(self, jobs: int) -> Plan:
-        """Return the plan for so many jobs on one place each: on those that fit them soonest."""
-        fits = (self._fits_at(p) for p, open_ in enumerate(self.index.open) if open_)
-        soonest = nsmallest(jobs, fits)
-        return Plan(self.index, self.now, self.needs, soonest[-1] if soonest else FOREVER)
+    def _last_start(self) -> float:
+        """Return when the last of the jobs starts: places that fit one later are planned for none."""
+        if self._last < 0.0:
+            index = self._index
+            places = [p for p, open_ in enumerate(index.open) if open_]
+            if self._jobs >= len(places):
+                self._last = FOREVER
+            elif len(index.nodes) > MAX_EXACT:
+                self._last = nsmallest(self._jobs, [index.busy_until[p] for p in places])[-1]
+            else:
+                self._last = nsmallest(self._jobs, map(self._fits_at, places))[-1]
+        return self._last
 
 
 def plan_starts(accounting: Accounting, now: float) -> Plan:
@@ -105,5 +114,4 @@ def plan_starts(accounting: Accounting, now: float) -> Plan:
             if queue.devices <= headroom:
                 needs.add(queue.per_node)
                 jobs += queue.count * queue.nodes
-    plan = Plan(accounting.index, now, tuple(sorted(needs)))
-    return plan.until(jobs) if 0 < jobs < len(accounting.index.nodes) else plan
+    return Plan(accounting.index, now, needs, jobs)

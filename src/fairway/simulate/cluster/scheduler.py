@@ -289,7 +289,7 @@ class SupplyScheduler:
     def _find_unplanned(self, job: SimJob) -> tuple[int, ...] | None:
         """Find places where a preemptible job ends, by its limit, before a waiting job would start."""
         ends, plan = self._now + job.time_limit, self._planned()
-        found = (p for p in self.index.with_free(job.per_node) if ends <= plan.starts_at(p))
+        found = (p for p in self.index.with_free(job.per_node) if plan.is_free_until(p, ends))
         places = tuple(islice(found, job.nodes))
         if len(places) == job.nodes:
             return places
