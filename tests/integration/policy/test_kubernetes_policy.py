@@ -417,6 +417,32 @@ async def test_a_forged_owner_gets_no_gpus_past_the_queue(here: Here) -> None:
                 await asyncio.to_thread(here.admin.delete, f"{jobs}/{name}", propagationPolicy="Background")
 
 
+async def test_a_waiting_job_that_is_changed_still_asks_for_a_place(here: Here) -> None:
+    """Without the request, Kueue finds no flavor for it until something else about it changes."""
+    jobs, name = "/apis/batch/v1/namespaces/nlp/jobs", "resized"
+    workloads = "/apis/kueue.x-k8s.io/v1beta2/namespaces/nlp/workloads"
+
+    async def asks(gpus: int) -> bool:
+        there = (await asyncio.to_thread(here.admin.get, workloads))["items"]
+        pods = [w["spec"]["podSets"][0] for w in there if w["metadata"]["ownerReferences"][0]["name"] == name]
+        limits = [p["template"]["spec"]["containers"][0]["resources"]["limits"] for p in pods]
+        if limits != [{"nvidia.com/gpu": str(gpus)}]:
+            return False
+        assert pods[0]["topologyRequest"]["podSetSliceRequiredTopology"] == "kubernetes.io/hostname"
+        return True
+
+    waiting = job(name, gpus=8, nodeSelector={"nvidia.com/gpu.product": "none"})
+    await asyncio.to_thread(here.admin.call, "POST", jobs, waiting)
+    try:
+        await becomes(lambda: asks(8), 20, "the job has a Workload")
+        smaller = job(name, gpus=4)["spec"]["template"]["spec"]["containers"]
+        patch = {"spec": {"template": {"spec": {"containers": smaller}}}}
+        await asyncio.to_thread(here.admin.merge, f"{jobs}/{name}", patch)
+        await becomes(lambda: asks(4), 20, "Kueue has changed the Workload")
+    finally:
+        await asyncio.to_thread(here.admin.delete, f"{jobs}/{name}", propagationPolicy="Background")
+
+
 @pytest.mark.nightly("a CronJob makes its first Job after up to a minute")
 async def test_a_cron_job_gets_no_gpus_past_the_queue(here: Here) -> None:
     """Kubernetes' own controllers make its Jobs, whose updates are not checked."""

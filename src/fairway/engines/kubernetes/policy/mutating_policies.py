@@ -224,22 +224,27 @@ def topology_policy(facts: AdmissionFacts) -> tuple[str, Json, Json]:
     The request is for slices of one pod on one node: a form that Kueue marks pods for, and that any node
     meets. `unconstrained` means the same, but Kueue expects such pods to be marked by whoever wrote it. Pods
     that claim their GPUs get a flavor without a topology, and so no place.
+
+    Kueue writes the pod sets of a Workload anew when its waiting job is changed: a request that was there
+    stays. No other update adds one, because those of an admitted Workload must not change.
     """
     pod_set = "object.spec.podSets[i]"
     asks = f"({devices(f'{pod_set}.template.spec', facts.resources)}) > 0"
     indices = ", ".join(str(i) for i in range(_MAX_POD_SETS))
+    had = "'podSetSliceRequiredTopology' in oldObject.spec.podSets[i].?topologyRequest.orValue({})"
+    keeps = f"(request.operation == 'CREATE' || (i < size(oldObject.spec.podSets) && {had}))"
     path = "'/spec/podSets/' + string(i) + '/topologyRequest"
     policy = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
-        "matchConstraints": {"resourceRules": [rule("kueue.x-k8s.io", ["workloads"], ["CREATE"])]},
+        "matchConstraints": {"resourceRules": [rule("kueue.x-k8s.io", ["workloads"], ["CREATE", "UPDATE"])]},
         "variables": [
             {"name": "queue", "expression": "object.spec.?queueName.orValue('')"},
             {"name": "base", "expression": BASE},
             {
                 "name": "placed",
                 "expression": f"!({in_teams_queue(facts)}) ? [] : [{indices}].filter(i, "
-                f"i < size(object.spec.podSets) && {asks} && !{cel_list(_TOPOLOGY_REQUESTS)}"
+                f"i < size(object.spec.podSets) && {keeps} && {asks} && !{cel_list(_TOPOLOGY_REQUESTS)}"
                 f".exists(k, k in {pod_set}.?topologyRequest.orValue({{}})))",
             },
         ],
