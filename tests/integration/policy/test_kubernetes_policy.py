@@ -431,6 +431,15 @@ async def test_a_waiting_job_that_is_changed_still_asks_for_a_place(here: Here) 
         assert pods[0]["topologyRequest"]["podSetSliceRequiredTopology"] == "kubernetes.io/hostname"
         return True
 
+    async def in_force() -> bool:
+        try:
+            await asyncio.to_thread(here.admin.call, "POST", jobs, job("probe", gpus=1, schedulerName="mine"))
+        except ApiError:
+            return True
+        await asyncio.to_thread(here.admin.delete, f"{jobs}/probe", propagationPolicy="Background")
+        return False
+
+    await becomes(in_force, 20, "the policies bite")
     waiting = job(name, gpus=8, nodeSelector={"nvidia.com/gpu.product": "none"})
     await asyncio.to_thread(here.admin.call, "POST", jobs, waiting)
     try:
