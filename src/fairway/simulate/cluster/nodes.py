@@ -91,7 +91,7 @@ class DeviceIndex:
         if self.free_at_least[per_node] < nodes:
             return None
         if job.together:
-            return self._find_in_rack(nodes, per_node)
+            return self.in_one_rack(nodes, (p for bucket in buckets[per_node:] for p in bucket))
         if nodes == 1:
             count = per_node
             while not buckets[count]:
@@ -111,13 +111,12 @@ class DeviceIndex:
         for bucket in self.buckets[devices:]:
             yield from reversed(bucket)
 
-    def _find_in_rack(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
-        """Find places in the rack that has the fewest to spare. O(places with enough free devices)."""
+    def in_one_rack(self, nodes: int, places: Iterable[int]) -> tuple[int, ...] | None:
+        """Choose so many of the places in the rack that has the fewest of them to spare. O(places)."""
         racks: dict[int, list[int]] = {}
-        for count in range(per_node, self.node_size + 1):
-            for place in self.buckets[count]:
-                racks.setdefault(self.racks[place], []).append(place)
-        enough = [(len(places), rack) for rack, places in racks.items() if len(places) >= nodes]
+        for place in places:
+            racks.setdefault(self.racks[place], []).append(place)
+        enough = [(len(found), rack) for rack, found in racks.items() if len(found) >= nodes]
         return tuple(racks[min(enough)[1]][:nodes]) if enough else None
 
     def change_free(self, place: int, by: int, preemptible: bool = False) -> None:

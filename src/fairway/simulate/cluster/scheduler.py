@@ -290,6 +290,8 @@ class SupplyScheduler:
         """Find places where a preemptible job ends, by its limit, before a waiting job would start."""
         ends, plan = self._now + job.time_limit, self._planned()
         found = (p for p in self.index.with_free(job.per_node) if plan.is_free_until(p, ends))
+        if job.together:
+            return self.index.in_one_rack(job.nodes, found)
         places = tuple(islice(found, job.nodes))
         if len(places) == job.nodes:
             return places

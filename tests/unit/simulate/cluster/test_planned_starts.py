@@ -59,3 +59,13 @@ def test_one_waiting_job_is_planned_where_it_can_start_first() -> None:
     simulator.submit(request("b", 8))
     where = [simulator.job(low(simulator, None)).nodes for _ in range(3)]
     assert sorted(where) == [(), ("gpu-0001",), ("gpu-0003",)]
+
+
+def test_a_low_job_on_nodes_of_one_rack_gets_them_in_one() -> None:
+    """A rack has four nodes; three of the second are free, and one of the first."""
+    simulator = cluster(*[100.0] * 8)
+    for number in (5, 6, 7, 4):
+        simulator.cancel(number)
+    wanted = replace(request("a", 8, 3, priority="low", seconds=50.0), together=True)
+    nodes = simulator.job(simulator.submit(wanted)).nodes
+    assert sorted(nodes) == ["gpu-0005", "gpu-0006", "gpu-0007"]
