@@ -129,7 +129,7 @@ def to_snapshot(
                 fleet.teams,
                 max(1.0, fleet.fairness.half_life_seconds),
                 now,
-                terms.all_use_counts,
+                terms.slurm_pools,
             )
         ),
         arrivals,

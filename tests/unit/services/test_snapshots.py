@@ -250,7 +250,7 @@ def test_use_within_a_guarantee_counts_where_the_engine_counts_all() -> None:
 def test_of_slurm_the_snapshot_knows_its_fair_share_and_its_requeue_delay(slurm: bool) -> None:
     connection = SlurmConnection("http://127.0.0.1:1") if slurm else KubernetesConnection()
     found = to_snapshot(replace(FLEET, clusters=(Cluster(HPC, connection),)), HPC, rows())
-    assert (SUPPLY.pool in found.terms.all_use_counts) is slurm
+    assert (SUPPLY.pool in found.terms.slurm_pools) is slurm
     assert found.requeue_seconds == ({SUPPLY.pool: 121.0} if slurm else {})
 
 

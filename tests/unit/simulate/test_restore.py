@@ -136,13 +136,13 @@ def test_the_first_of_the_queue_keeps_its_place_before_later_small_jobs() -> Non
     assert started == {JobId(large): 1000.0, JobId(small): None}
 
 
-@pytest.mark.parametrize(("all_use_counts", "first"), [((), "a"), ((SUPPLY.pool,), "b")])
+@pytest.mark.parametrize(("slurm", "first"), [((), "a"), ((SUPPLY.pool,), "b")])
 def test_what_a_team_holds_within_its_guarantee_counts_in_shares_on_slurm_alone(
-    all_use_counts: tuple[PoolName, ...], first: str
+    slurm: tuple[PoolName, ...], first: str
 ) -> None:
     """When the node of c is free, a has its guarantee already, and b has nothing."""
     teams = (team("a", 8), team("b"), team("c"))
-    terms = ClusterTerms(teams, all_use_counts=frozenset(all_use_counts))
+    terms = ClusterTerms(teams, slurm_pools=frozenset(slurm))
     names = (NodeName("n1"), NodeName("n2"))
     snapshot = ClusterSnapshot(
         LAB,

@@ -31,8 +31,7 @@ class Accounting:
         self.below_guarantee: Final[dict[TeamQuota, None]] = {}
         """Quotas that hold less than their guarantee."""
         self.root = TeamQuota(None, None, self.below_guarantee)
-        self.plans_by_limits = False
-        """Whether the engine plans the starts of all waiting jobs by time limits."""
+        self.on_slurm = False
         self.half_life = 1.0
         self.urgent_above = 0
         """Jobs with a higher rank are urgent."""
@@ -64,12 +63,11 @@ class Accounting:
         self.preemptible_running.clear()
         self.preemptible_held = 0
         quotas: dict[TeamName, TeamQuota] = {}
-        all_use_counts = self.index.supply.pool in terms.all_use_counts
-        self.plans_by_limits = self.index.supply.pool in terms.planned_by_limits
+        self.on_slurm = self.index.supply.pool in terms.slurm_pools
         for number, team in enumerate(terms.teams):
             parent = self.root if team.parent is None else quotas[team.parent]
             quota = quotas[team.name] = TeamQuota(team, parent, self.below_guarantee, number)
-            quota.set_terms(team, self.index.supply, all_use_counts=all_use_counts)
+            quota.set_terms(team, self.index.supply, all_use_counts=self.on_slurm)
             parent.children.append(quota)
             quota.average_at = now
             if team.name in before:

@@ -277,7 +277,7 @@ class SupplyScheduler:
             return False
         if self._is_user_at_limit(job):
             return None
-        if self.accounting.plans_by_limits:
+        if self.accounting.on_slurm:
             places = self._find_unplanned(job)
         else:  # the job with the reservation can preempt it at once
             places = self.index.find_for(job) or self._find_in_reserved(job)

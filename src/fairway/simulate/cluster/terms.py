@@ -25,11 +25,10 @@ class ClusterTerms:
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
     fairness: Fairness = field(default_factory=Fairness)
     default_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
-    all_use_counts: frozenset[PoolName] = frozenset()
-    """Pools where all use of teams counts when shares are compared, not only what they borrow: of Slurm."""
-    planned_by_limits: frozenset[PoolName] = frozenset()
-    """Pools where a preemptible job starts only if it ends, by its time limit, before a waiting job would
-    start in its place: of Slurm, whose backfill plans the start of each."""
+    slurm_pools: frozenset[PoolName] = frozenset()
+    """Pools of Slurm. There, all use of teams counts when shares are compared, not only what they borrow. A
+    preemptible job starts only if it ends, by its time limit, before a waiting job would start in its place:
+    backfill plans the start of each."""
 
     def priority(self, name: PriorityName) -> Priority | None:
         return next((p for p in self.priorities if p.name == name), None)
@@ -47,8 +46,7 @@ def terms_of(fleet: Fleet) -> ClusterTerms:
         fleet.priorities,
         fleet.fairness,
         MappingProxyType(fleet.default_teams()),
-        all_use_counts=_slurm_pools(fleet),
-        planned_by_limits=_slurm_pools(fleet),
+        _slurm_pools(fleet),
     )
 
 

@@ -10,13 +10,13 @@ from fairway.model.names import PoolName
 from fairway.simulate.cluster import ClusterTerms, SimState, Simulator
 from tests.unit.simulate.cluster.test_decisions import POOL, pool, request, team
 
-PLANNED = frozenset({POOL})
+SLURM = frozenset({POOL})
 
 
-def cluster(*limits: float, planned: frozenset[PoolName] = PLANNED, ceiling: int | None = None) -> Simulator:
+def cluster(*limits: float, slurm: frozenset[PoolName] = SLURM, ceiling: int | None = None) -> Simulator:
     """A node of 8 for each limit, on which a job with that limit holds 6."""
     teams = (team("a", None, 0, None), team("b", None, 0, ceiling))
-    made = Simulator((pool(len(limits), 8),), ClusterTerms(teams, planned_by_limits=planned))
+    made = Simulator((pool(len(limits), 8),), ClusterTerms(teams, slurm_pools=slurm))
     for limit in limits:
         made.submit(request("a", 6, seconds=5000.0, limit=limit))
     return made
@@ -36,7 +36,7 @@ def test_a_low_job_that_would_run_longer_than_the_gap_waits(limit: float | None,
 
 
 def test_elsewhere_it_starts_in_any_gap() -> None:
-    simulator = cluster(100.0, planned=frozenset())
+    simulator = cluster(100.0, slurm=frozenset())
     simulator.submit(request("b", 8))
     assert simulator.job(low(simulator, None)).state is SimState.RUNNING
 
