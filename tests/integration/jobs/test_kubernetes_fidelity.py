@@ -161,7 +161,8 @@ async def play(stage: Stage, count: int, seconds: float) -> str:
 
 
 async def cancel(stage: Stage, story: Story, after: float) -> None:
-    # A JobSet that is deleted before Kueue has made a Workload of it leaves nothing that could be told.
+    # A JobSet that is deleted before Kueue has made a Workload of it leaves nothing that could be told: not
+    # tested here, and a fault. It stays open in the ledger until the mirror lists the cluster anew.
     state = JobState.RUNNING if story.kind == "cancel" else JobState.WAITING
     await stage.until_state(story.id, state, within=600)
     await asyncio.sleep(after)
